@@ -17,7 +17,7 @@ from fabric.world.engines import VIRTUAL
 from fabric.world.virtual import bytecode
 from fabric.world.virtual.guest import DEFAULT_MEMORY_BYTES, GIB, Channels, GuestMachine, Surroundings, run_in_guest
 from fabric.world.virtual.joining import TOGETHER
-from fabric.world.virtual.together import Member, run_together
+from fabric.world.virtual.together import Member, Share, run_together
 from fabric.world.virtual.watch import Limits
 from runs.groundwork import groundwork_of
 from runs.launching.enter import IMPORTS
@@ -93,7 +93,7 @@ def run_script_in_guests(
             Channels(stdout if member.together.number == 0 else io.BytesIO()),
         )
 
-    code = run_together(guests, lookahead_ns, run)
+    code = run_together(Share(guests, tuple(range(guests)), lookahead_ns), run)
     words = stdout.getvalue().decode()
     assert code == 0, f"{script.name} ended with {code} in guest 0: {words}"
     return words

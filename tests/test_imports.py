@@ -146,6 +146,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("sweeps",),
         ("reproduction",),
         ("export",),
+        ("machines",),
         ("commands",),
         ("cli",),
         ("benchmarks",),

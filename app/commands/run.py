@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from app import machines
 from app.commands.answer import answer_as_json, exit_code_of, print_answer
 from app.commands.export import require_place, write_metrics
 from app.commands.options import (
@@ -69,10 +70,19 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=int, metavar="N", help="with --repeat: how many runs at a time (default: as many as fit)"
     )
     guests = (
-        "play the run in N guests of the virtual engine, each with a part of the fabric and a core of its own "
+        "play the run in N guests of the virtual engine, each with a part of the fabric, best on a core of its own "
         "(docs/virtual-time.md); default: 1"
     )
     parser.add_argument("--guests", type=int, default=1, metavar="N", help=guests)
+    places = (
+        "share the guests among machines: those of this Slurm allocation, of a Ray cluster (RAY_ADDRESS), or on which "
+        "you start the command that is shown (docs/virtual-time.md); default: this machine alone"
+    )
+    parser.add_argument("--on", choices=[machines.SLURM, machines.RAY, machines.HAND], help=places)
+    many = "with --on: how many machines, this one included (default: all of a Slurm allocation)"
+    parser.add_argument("--machines", type=int, metavar="N", help=many)
+    address = "with --on: the IP address of this machine that the others reach (default: that of its name)"
+    parser.add_argument("--address", metavar="IP", help=address)
     add_live_options(
         parser, "the run, or with --repeat all of them,", ", and of a run's /metrics, which Prometheus reads"
     )
@@ -136,9 +146,13 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
         raise UsageError(f"--jobs {options.jobs}: a single run is one job; it is for --repeat")
     if options.openmetrics is not None:
         require_place(options.openmetrics, "--openmetrics")
+    if options.on is None and (options.machines or options.address):
+        raise UsageError("--machines, --address: are of runs on several machines; give --on, too, or omit them")
+    if options.on is not None and options.guests < 2:
+        raise UsageError(f"--on {options.on}: machines share guests, and there is one; give --guests 2, or more")
     prepared = prepare(spec, ["fabric", *arguments])
     try:
-        with _display(prepared, options) as (played, display):
+        with _machines(prepared, options) as met, _display(met, options) as (played, display):
             result = launcher.play(played, display.report)
     except KeyboardInterrupt:
         _tell_what_is_kept(Path(prepared.order.directory))
@@ -152,6 +166,16 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
     ):  # Last: whoever waited for the run has its answer, whatever becomes of the file.
         write_metrics(result, options.openmetrics, "--openmetrics")
     return exit_code_of(result)
+
+
+@contextmanager
+def _machines(prepared: Prepared, options: argparse.Namespace) -> Iterator[Prepared]:
+    """Yield the run with the machines that share it, for the time of a block."""
+    if options.on is None:
+        yield prepared
+        return
+    with machines.met(options.on, options.machines, options.address, options.guests, tell) as meeting:
+        yield replace(prepared, guest=replace(prepared.guest, meeting=meeting))
 
 
 def _tell_what_is_kept(directory: Path) -> None:

@@ -7,7 +7,8 @@ answer. Ray's claims are kept by Ray alone: they admit runs, and bind none to a 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ class RayExecutor:
         ray = _ray()
         is_ours = not ray.is_initialized()
         if is_ours:
-            self._connect(ray)
+            _connect(ray, self._address)
         left = list(missing)
         try:
             for _ in range(_CONNECTIONS):
@@ -57,20 +58,12 @@ class RayExecutor:
                     return
                 watch.tell(f"Ray's daemon that this program spoke with is gone; {len(left)} runs go on by another one")
                 ray.shutdown()
-                self._connect(ray)
+                _connect(ray, self._address)
             self._run(ray, plan, left, store, watch, is_last=True)
         finally:
             remove_abandoned()  # Of workers on this machine; those elsewhere do it before their next run.
             if is_ours:
                 ray.shutdown()
-
-    def _connect(self, ray: Any) -> None:
-        try:
-            ray.init(address=self._address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UsageError(
-                f"--address {self._address}: no Ray cluster: {error}; start one: ray start --head"
-            ) from error
 
     def _run(
         self, ray: Any, plan: SweepPlan, left: list[PlannedRun], store: Store, watch: SweepWatch, is_last: bool
@@ -100,6 +93,27 @@ class RayExecutor:
                     error = f"Ray: {lost}"
                 left.remove(run)
                 watch.ended(run, error)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Yield Ray, connected to a cluster for the time of a block. Raises UsageError if one of the two is not there."""
+    ray = _ray()
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        _connect(ray, address)
+    try:
+        yield ray
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UsageError(f"--address {address}: no Ray cluster: {error}; start one: ray start --head") from error
 
 
 def _ray() -> Any:

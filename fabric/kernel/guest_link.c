@@ -5,8 +5,6 @@
  * Guests share memory (peers.c.inc says how they share time): a ring of frames for each pair of guests and direction.
  * Sending puts a frame into the ring with the time of its arrival, a link's delay later. The other guest takes it before
  * its clock is there, and has it arrive then, as veth would have.
- *
- *     the clocks' page | ring from guest 0 to 0, unused | ring from 0 to 1 | ... | ring from the last to the last
  */
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>
@@ -18,14 +16,6 @@
 
 #include "guest_link.h"
 #include "guest_link_abi.h"
-
-struct guest_link_ring {
-	u64 written;
-	char apart[GUEST_LINK_LINE - sizeof(u64)];
-	u64 taken;
-	char apart_too[GUEST_LINK_LINE - sizeof(u64)];
-	u8 messages[GUEST_LINK_RING_BYTES];
-};
 
 enum guest_link_kind {
 	GUEST_LINK_FRAME,
@@ -69,15 +59,17 @@ unsigned long find_iomem(char *driver, unsigned long *len_out);
 
 static unsigned int self, guests;
 static unsigned long long lookahead_ns;
+static unsigned int looks;	/* how often this guest looks at others before it sleeps */
 module_param(self, uint, 0444);
 module_param(guests, uint, 0444);
 module_param(lookahead_ns, ullong, 0444);
+module_param(looks, uint, 0444);
 
 /* Frames for which there was no memory: that must not be. */
 static unsigned long lost;
 module_param(lost, ulong, 0444);
 
-static u8 *shared;
+static struct time_travel_peers *shared;
 static struct guest_link *links[GUEST_LINK_MOST];
 static const struct guest_link_cargo *cargo;
 
@@ -86,9 +78,9 @@ static struct guest_link_arrival *guest_link_arrival_of(struct sk_buff *skb)
 	return (struct guest_link_arrival *)skb->cb;
 }
 
-static struct guest_link_ring *guest_link_ring_between(unsigned int from, unsigned int to)
+static struct time_travel_ring *guest_link_ring_between(unsigned int from, unsigned int to)
 {
-	return (struct guest_link_ring *)(shared + PAGE_SIZE) + from * guests + to;
+	return time_travel_ring(shared, guests, from, to);
 }
 
 /* Receiving ------------------------------------------------------------------------------------------------------------ */
@@ -199,17 +191,17 @@ static void guest_link_take_message(const struct guest_link_message *message)
 					queue->order);
 }
 
-static void guest_link_take_from(struct guest_link_ring *ring)
+static void guest_link_take_from(struct time_travel_ring *ring)
 {
-	u64 written = virt_load_acquire(&ring->written), taken = ring->taken;
+	u64 written = time_travel_load(&ring->written), taken = ring->taken;
 
 	while (taken != written) {
-		const struct guest_link_message *message = (void *)(ring->messages + taken % GUEST_LINK_RING_BYTES);
+		const struct guest_link_message *message = (void *)(ring->messages + taken % TIME_TRAVEL_RING_BYTES);
 
 		if (message->kind != GUEST_LINK_PADDING)
 			guest_link_take_message(message);
 		taken += message->size;
-		virt_store_release(&ring->taken, taken);
+		time_travel_store(&ring->taken, taken);
 	}
 }
 
@@ -223,64 +215,43 @@ static void guest_link_take(void)
 			guest_link_take_from(guest_link_ring_between(guest, self));
 }
 
-static bool guest_link_has_come(void)
-{
-	unsigned int guest;
-
-	for (guest = 0; guest < guests; guest++) {
-		struct guest_link_ring *ring = guest_link_ring_between(guest, self);
-
-		if (guest != self && virt_load_acquire(&ring->written) != ring->taken)
-			return true;
-	}
-	return false;
-}
-
-static bool guest_link_is_delivered(void)
-{
-	unsigned int from, to;
-
-	for (from = 0; from < guests; from++)
-		for (to = 0; to < guests; to++) {
-			struct guest_link_ring *ring = guest_link_ring_between(from, to);
-			u64 taken = virt_load_acquire(&ring->taken);
-
-			if (virt_load_acquire(&ring->written) != taken)
-				return false;
-		}
-	return true;
-}
-
 /* Sending -------------------------------------------------------------------------------------------------------------- */
 
 /* Waits until a ring has room: the other guest takes what is in it whenever it waits or comes to its next event. */
-static void guest_link_wait_for_room(struct guest_link_ring *ring, u64 size)
+static void guest_link_wait_for_room(unsigned int to, u64 size)
 {
-	while (ring->written + size - virt_load_acquire(&ring->taken) > GUEST_LINK_RING_BYTES)
+	struct time_travel_ring *ring = guest_link_ring_between(self, to);
+
+	while (ring->written + size - time_travel_load(&ring->taken) > TIME_TRAVEL_RING_BYTES) {
 		guest_link_take();
+		time_travel_waits_for_room(to);
+	}
 }
 
 /* Returns where a message of that size in all begins; each is in one piece. */
-static struct guest_link_message *guest_link_room(struct guest_link_ring *ring, u32 size)
+static struct guest_link_message *guest_link_room(unsigned int to, u32 size)
 {
-	u32 left = GUEST_LINK_RING_BYTES - ring->written % GUEST_LINK_RING_BYTES;
+	struct time_travel_ring *ring = guest_link_ring_between(self, to);
+	u32 left = TIME_TRAVEL_RING_BYTES - ring->written % TIME_TRAVEL_RING_BYTES;
 	struct guest_link_message *padding;
 
 	if (left < size) {
-		guest_link_wait_for_room(ring, left);
-		padding = (void *)(ring->messages + ring->written % GUEST_LINK_RING_BYTES);
+		guest_link_wait_for_room(to, left);
+		padding = (void *)(ring->messages + ring->written % TIME_TRAVEL_RING_BYTES);
 		padding->kind = GUEST_LINK_PADDING;
 		padding->size = left;
-		virt_store_release(&ring->written, ring->written + left);
+		time_travel_store(&ring->written, ring->written + left);
 	}
-	guest_link_wait_for_room(ring, size);
-	return (void *)(ring->messages + ring->written % GUEST_LINK_RING_BYTES);
+	guest_link_wait_for_room(to, size);
+	return (void *)(ring->messages + ring->written % TIME_TRAVEL_RING_BYTES);
 }
 
-static void guest_link_send(struct guest_link_ring *ring, u32 size)
+static void guest_link_send(unsigned int to, const struct guest_link_message *message)
 {
-	time_travel_has_sent();
-	virt_store_release(&ring->written, ring->written + size);
+	struct time_travel_ring *ring = guest_link_ring_between(self, to);
+
+	time_travel_store(&ring->written, ring->written + message->size);
+	time_travel_has_sent(to, message->arrival_ns);
 }
 
 /* Notes in how many pieces of memory a frame is. It is no list of frames: see features. */
@@ -298,9 +269,8 @@ static void guest_link_note_pieces(struct guest_link_message *message, const str
 
 static void guest_link_write(struct guest_link *link, struct sk_buff *frame)
 {
-	struct guest_link_ring *ring = guest_link_ring_between(self, link->guest);
-	u32 size = ALIGN(sizeof(struct guest_link_message) + frame->len, GUEST_LINK_LINE);
-	struct guest_link_message *message = guest_link_room(ring, size);
+	u32 size = ALIGN(sizeof(struct guest_link_message) + frame->len, TIME_TRAVEL_LINE);
+	struct guest_link_message *message = guest_link_room(link->guest, size);
 	bool is_unsummed = frame->ip_summed == CHECKSUM_PARTIAL;
 
 	*message = (struct guest_link_message){
@@ -319,20 +289,18 @@ static void guest_link_write(struct guest_link *link, struct sk_buff *frame)
 	if (cargo)
 		cargo->leaves(frame, &message->claim);
 	skb_copy_bits(frame, 0, message + 1, frame->len);
-	guest_link_send(ring, size);
+	guest_link_send(link->guest, message);
 }
 
 static void guest_link_return(u32 id, u64 record, u64 at_ns)
 {
-	u32 size = ALIGN(sizeof(struct guest_link_message), GUEST_LINK_LINE);
+	u32 size = ALIGN(sizeof(struct guest_link_message), TIME_TRAVEL_LINE);
 	struct guest_link_message *message;
-	struct guest_link_ring *ring;
 	unsigned long flags;
 
 	local_irq_save(flags);
 	if (links[id]) {
-		ring = guest_link_ring_between(self, links[id]->guest);
-		message = guest_link_room(ring, size);
+		message = guest_link_room(links[id]->guest, size);
 		*message = (struct guest_link_message){
 			.arrival_ns = time_travel_now() + lookahead_ns,
 			.link = id,
@@ -341,7 +309,7 @@ static void guest_link_return(u32 id, u64 record, u64 at_ns)
 			.at_ns = at_ns,
 			.claim = { .record = record },
 		};
-		guest_link_send(ring, size);
+		guest_link_send(links[id]->guest, message);
 	}
 	local_irq_restore(flags);
 }
@@ -495,26 +463,21 @@ static struct rtnl_link_ops guest_link_kind __read_mostly = {
 	.newlink = guest_link_new,
 };
 
-static const struct time_travel_mail guest_link_mail = {
-	.has_come = guest_link_has_come,
-	.take = guest_link_take,
-	.is_delivered = guest_link_is_delivered,
-};
-
 static int __init guest_link_start(void)
 {
 	unsigned long size;
 	int fault;
 
-	BUILD_BUG_ON(sizeof(struct guest_link_ring) % GUEST_LINK_LINE);
-	shared = (u8 *)find_iomem("peers", &size);
+	BUILD_BUG_ON(sizeof(struct time_travel_ring) % TIME_TRAVEL_LINE);
+	BUILD_BUG_ON(sizeof(struct time_travel_peers) > TIME_TRAVEL_CLOCKS_BYTES);
+	shared = (struct time_travel_peers *)find_iomem("peers", &size);
 	if (!shared || guests < 2 || guests > TIME_TRAVEL_MOST_GUESTS || self >= guests || !lookahead_ns ||
-	    size < PAGE_SIZE + guests * guests * sizeof(struct guest_link_ring))
+	    size < TIME_TRAVEL_CLOCKS_BYTES + guests * guests * sizeof(struct time_travel_ring))
 		return -EINVAL;
 	fault = rtnl_link_register(&guest_link_kind);
 	if (fault)
 		return fault;
-	time_travel_join((struct time_travel_peers *)shared, self, guests, lookahead_ns, &guest_link_mail);
+	time_travel_join(shared, self, guests, lookahead_ns, looks, guest_link_take);
 	return 0;
 }
 module_init(guest_link_start);

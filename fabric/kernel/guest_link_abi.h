@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What user space knows of guest_link: the attributes of an interface, and the size of what guests share
- * (fabric/world/virtual/joining.py has the same numbers).
+ * What user space knows of guest_link: the attributes of an interface (fabric/world/virtual/joining.py has the same
+ * numbers).
  */
 #ifndef GUEST_LINK_ABI_H
 #define GUEST_LINK_ABI_H
 
-#define GUEST_LINK_LINE 128		/* two lines of the cache, which are fetched together */
-#define GUEST_LINK_RING_BYTES (16U << 20)
 #define GUEST_LINK_MOST 8192		/* links between guests */
 
 enum {

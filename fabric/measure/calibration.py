@@ -12,6 +12,8 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabric.errors import EmulationError
@@ -22,7 +24,9 @@ from fabric.queueing.counters import QueueReader
 from fabric.records.calibration import LinkCalibration
 from fabric.world.engine import Engine
 from fabric.world.engines import current_engine
+from fabric.world.isolation import netns
 from fabric.world.kernel_api.netlink import ETH_P_IP, Netlink
+from fabric.world.programs import guest_calls
 
 if TYPE_CHECKING:
     from fabric.emulation.build import Emulation
@@ -65,8 +69,8 @@ def calibrate(emulation: Emulation) -> list[LinkCalibration]:
     kinds = kinds_of_links(emulation.fabric)
     plan = emulation.lane_plan
     first = next(lane for lane in plan.with_share if not lane.is_control)
-    alone = _measure(emulation, list(kinds.values()), [first], window)
-    together = _measure(emulation, list(kinds.values()), list(plan.with_share), window)
+    alone = _measured_where_they_are(emulation, list(kinds.values()), [first], window)
+    together = _measured_where_they_are(emulation, list(kinds.values()), list(plan.with_share), window)
     return [_calibration(kind, port, emulation, alone[port], together[port]) for kind, port in kinds.items()]
 
 
@@ -85,37 +89,67 @@ def _calibration(
     )
 
 
-def _measure(
+@dataclass(frozen=True)
+class _Ports:
+    """What a guest needs to know of ports of its own to measure them."""
+
+    fabric: Fabric
+    lane_plan: LanePlan
+    indices: Mapping[Port, int]
+    namespaces: Mapping[Port, Path | None]
+
+
+def _measured_where_they_are(
     emulation: Emulation, ports: Sequence[Port], lanes: Sequence[Lane], window_s: float
 ) -> dict[Port, dict[str, float]]:
+    """Return what :func:`_measure` does of ports of any guest: each guest measures its own, all at the same time."""
+    by_guest: dict[int, list[Port]] = {0: []}
+    for port in ports:
+        by_guest.setdefault(netns.guest_of(emulation.namespace_of_port(port)), []).append(port)
+    others = {other.number: other for other in guest_calls.others()}
+    pending = []
+    for guest, of_guest in by_guest.items():
+        namespaces = {port: netns.as_seen_there(emulation.namespace_of_port(port)) for port in of_guest}
+        indices = {port: emulation.indices[port] for port in of_guest}
+        theirs = _Ports(emulation.fabric, emulation.lane_plan, indices, namespaces)
+        if guest:
+            pending.append(others[guest].begin(_measure, theirs, lanes, window_s))
+        else:
+            own = theirs
+    found = _measure(own, lanes, window_s)
+    for one in pending:
+        found |= one.result()
+    return found
+
+
+def _measure(where: _Ports, lanes: Sequence[Lane], window_s: float) -> dict[Port, dict[str, float]]:
     """Return what each lane of each port carries, in bit/s, while all of ``lanes`` are full."""
     # Entering a namespace waits for other processors, far longer than a short window: all are entered before it.
     with ExitStack() as stack:
-        readers = {port: stack.enter_context(Netlink(emulation.namespace_of_port(port))) for port in ports}
-        _wait_until_empty(emulation, readers)
-        feeder = Feeder(emulation.lane_plan.queueing)
+        readers = {port: stack.enter_context(Netlink(there)) for port, there in where.namespaces.items()}
+        _wait_until_empty(where, readers)
+        feeder = Feeder(where.lane_plan.queueing)
         stack.callback(feeder.close)
-        shares = _fed_shares(emulation, lanes)
-        for port in ports:
+        shares = _fed_shares(where, lanes)
+        for port, namespace in where.namespaces.items():
             for lane in lanes:
-                frame = nobodys_frame(lane.levels[0], emulation.fabric.mtu_bytes)
-                link = emulation.fabric.link_at[port]
-                namespace = emulation.namespace_of_port(port)
+                frame = nobodys_frame(lane.levels[0], where.fabric.mtu_bytes)
+                link = where.fabric.link_at[port]
                 window = window_for(link, len(frame), _WINDOW_FRAMES)
                 feeder.add(namespace, port, link, frame, window, shares[lane])
         feeder.feed(_FILL_FRACTION * window_s)
-        before = {port: _sent(emulation, port, readers[port]) for port in ports}
+        before = {port: _sent(where, port, reader) for port, reader in readers.items()}
         feeder.feed(window_s)
-        after = {port: _sent(emulation, port, readers[port]) for port in ports}
-    return {port: _rates(before[port], after[port], lanes, emulation.lane_plan) for port in ports}
+        after = {port: _sent(where, port, reader) for port, reader in readers.items()}
+    return {port: _rates(before[port], after[port], lanes, where.lane_plan) for port in readers}
 
 
-def _fed_shares(emulation: Emulation, lanes: Sequence[Lane]) -> dict[Lane, float]:
+def _fed_shares(where: _Ports, lanes: Sequence[Lane]) -> dict[Lane, float]:
     """Return what part of a link each lane is fed for: its share while all are full; all of the link in real time,
     where who feeds may be late."""
     if len(lanes) == 1 or not current_engine().is_exact:
         return dict.fromkeys(lanes, 1.0)
-    promised = emulation.lane_plan.promised_shares(emulation.fabric.frame_bytes)
+    promised = where.lane_plan.promised_shares(where.fabric.frame_bytes)
     return {lane: promised[lane.name] for lane in lanes}
 
 
@@ -131,14 +165,14 @@ def _rates(
     }
 
 
-def _wait_until_empty(emulation: Emulation, readers: Mapping[Port, Netlink]) -> None:
+def _wait_until_empty(where: _Ports, readers: Mapping[Port, Netlink]) -> None:
     """Wait until nothing is left in the ports' queues of what was measured before, or it would count as a lane's loss:
     full lanes leave frames behind, and those of the smallest share are long in going. Raises EmulationError."""
     deadline = time.monotonic() + _EMPTY_TIMEOUT_S
     while busy := [
         str(port)
         for port, reader in readers.items()
-        if any(_lanes(emulation, port, reader.dump_qdiscs(), "backlog_packets").values())
+        if any(_lanes(where, port, reader.dump_qdiscs(), "backlog_packets").values())
     ]:
         if time.monotonic() > deadline:
             raise EmulationError(
@@ -148,16 +182,16 @@ def _wait_until_empty(emulation: Emulation, readers: Mapping[Port, Netlink]) -> 
         time.sleep(_LOOK_S)
 
 
-def _sent(emulation: Emulation, port: Port, reader: Netlink) -> tuple[float, dict[int, int]]:
+def _sent(where: _Ports, port: Port, reader: Netlink) -> tuple[float, dict[int, int]]:
     dump = reader.dump_qdiscs()
     now = time.monotonic()  # Before the dump is decoded, which takes long the first time.
-    return now, _lanes(emulation, port, dump, "sent_bytes")
+    return now, _lanes(where, port, dump, "sent_bytes")
 
 
-def _lanes(emulation: Emulation, port: Port, dump: bytes, counter: str) -> dict[int, int]:
+def _lanes(where: _Ports, port: Port, dump: bytes, counter: str) -> dict[int, int]:
     """Return one of fabric.queueing.counters.COUNTERS of each lane of a port."""
     keys, counters = QueueReader().read(dump)
-    wanted = emulation.indices[port]
+    wanted = where.indices[port]
     return {
         lane: value for (index, lane), value in zip(keys, counters[counter].tolist(), strict=True) if index == wanted
     }

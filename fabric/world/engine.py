@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 
 from fabric.world.kernel_api.modules import CONGESTION_CONTROLS
 
-if TYPE_CHECKING:
-    from fabric.world.virtual.watch import Progress  # A guest's; who asks an engine loads none.
+if TYPE_CHECKING:  # A guest's; who asks an engine loads none.
+    from fabric.world.virtual.meeting import Meeting
+    from fabric.world.virtual.watch import Progress
 
 INSIDE = "FABRIC_WORLD"
 """Set in the environment of every process of a run's own namespaces or guest."""
@@ -111,13 +112,14 @@ class Guest:
     """What a guest is like, for engines that have one: its ``seed`` fixes what is drawn at random in it, ``keep`` names
     directories of the host below ``/tmp``, ``/run`` or ``/dev`` that programs need, None is the usual memory.
     ``count``: how many guests play a run together, with so much memory each; ``lookahead_ns``: by how much one of them
-    may be ahead of another."""
+    may be ahead of another; ``meeting``: where other machines join that play some of them."""
 
     seed: int
     keep: tuple[Path, ...] = ()
     memory_bytes: int | None = None
     count: int = 1
     lookahead_ns: int = 0
+    meeting: Meeting | None = None
 
 
 @dataclass(frozen=True)

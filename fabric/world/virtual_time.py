@@ -10,24 +10,28 @@ import ctypes
 import json
 import math
 import os
+import pickle
 import re
 import site
+import socket
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 from fabric import pythons_distutils
-from fabric.errors import UsageError
+from fabric.errors import EmulationError, UsageError
 from fabric.world.engine import (
     INSIDE,
     STARTED_AT,
     TEMPORARY_DIR,
     Engine,
     Front,
+    Groundwork,
     Guest,
     LatenessLimits,
     Spun,
@@ -37,7 +41,7 @@ from fabric.world.engine import (
 )
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.kernel_api import modules
-from fabric.world.virtual import bytecode, forking, kernel, starting
+from fabric.world.virtual import bytecode, forking, kernel, machines, starting
 from fabric.world.virtual.guest import (
     CONTROL,
     DEFAULT_MEMORY_BYTES,
@@ -60,7 +64,7 @@ from fabric.world.virtual.joining import TOGETHER, Together, join
 from fabric.world.virtual.kernel import HERE as GUEST_SOURCES
 from fabric.world.virtual.kernel import KernelPaths
 from fabric.world.virtual.starting import ORDER, Order
-from fabric.world.virtual.together import Member, run_together
+from fabric.world.virtual.together import Member, RunState, Share, run_together, serve_together
 from fabric.world.virtual.watch import Limits
 
 _USERS_ENVIRONMENT = "environment"
@@ -121,46 +125,27 @@ class VirtualEngine(Engine):
 
     def enter(self, command: Sequence[str], guest: Guest, front: Front) -> NoReturn:
         """Run a command in a new guest and end with its exit code. Raises UsageError, EmulationError."""
-        guest_kernel = kernel.require()
-        if guest.count > 1 and modules.find(guest_kernel.directory.name, LINKING_MODULE) is None:
-            raise UsageError(
-                f"--guests {guest.count}: the guest kernel {guest_kernel.directory.name} is of a source whose guests "
-                "can only play alone; build it from Debian's linux-source-6.1: fabric virtual build"
-            )
-        compiled = bytecode.prepare(front.tell)
-        memory_bytes = guest.memory_bytes or DEFAULT_MEMORY_BYTES
-        handed = {
-            _USERS_ENVIRONMENT: _encoded(guest_environment(os.environ, guest.seed)),
-            _FIGURES_DEPEND_ON: json.dumps(_figures_depend_on(guest_kernel, memory_bytes, guest.count)).encode(),
-            **({_GIVEN: sys.stdin.buffer.read()} if front.gives else {}),
-        }
-
-        may_be_forked = guest.count == 1 and front.ask is None
-        imports = (may_be_forked and forking.imports_of_all()) or front.imports
-        first = [command[0], "-m", starting.__name__, *imports]
+        work = Work.of(command, guest, front, sys.stdin.buffer.read() if front.gives else None)
+        here = _Here(work, front.tell)
 
         def run(member: Member | None) -> int:
-            number = 0 if member is None else member.together.number
-            limits = replace(Limits.of_guest(memory_bytes), wall_s=front.wall_s)
-            machine = GuestMachine(
-                seed=_BOOT_SEED,
-                memory_bytes=memory_bytes,
-                limits=replace(limits, virtual_s=math.inf) if front.endless else limits,
-                kernel=guest_kernel,
-                companion=member,
-            )
-            order = _order(command, guest.keep, compiled, guest.seed + number * _SEEDS_APART)
-            of_member = {} if member is None else {TOGETHER: member.together.encoded()}
-            surroundings = Surroundings(
-                environment=_own_environment(),
-                bytecode=compiled,
-                handed=handed | of_member | {ORDER: order.encoded()},
-                directory=Path("/"),
-                groundwork=front.groundwork if guest.count == 1 else None,
-            )
-            return run_in_guest(first, machine, surroundings, _channels(front, member), forking.start)
+            return here.run(member, _channels(front, member), front.groundwork)
 
-        raise SystemExit(run(None) if guest.count == 1 else run_together(guest.count, guest.lookahead_ns, run))
+        if guest.count == 1:
+            raise SystemExit(run(None))
+        share = Share(guest.count, tuple(range(guest.count)), guest.lookahead_ns)
+        if guest.meeting is None:
+            raise SystemExit(run_together(share, run))
+        others = machines.gathered(
+            guest.meeting, guest.count, guest.lookahead_ns, work, here.facts, socket.gethostname()
+        )
+        for place in others.assignment.places:
+            front.tell(f"{place} takes part in the run")
+        raise SystemExit(
+            run_together(
+                others.assignment.share, run, beside=lambda memory, state: others.taking_part(memory, state, front.tell)
+            )
+        )
 
     def several(self, imports: Sequence[str] = ()) -> AbstractContextManager[None]:
         """Keep guests that have booted, to fork them."""
@@ -271,6 +256,126 @@ class VirtualEngine(Engine):
         return tuple(sorted({_BUILT_IN, *built_in, *modules.CONGESTION_CONTROLS}))
 
 
+@dataclass(frozen=True)
+class Work:
+    """What the guests of a run are started for, on whichever machine: a Python's ``module`` with ``arguments``, which
+    needs ``imports``; ``handed``: files for each guest."""
+
+    module: str
+    arguments: tuple[str, ...]
+    guest: Guest
+    imports: tuple[str, ...]
+    environment: Mapping[str, str]
+    handed: Mapping[str, bytes]
+    wall_s: float | None
+    is_endless: bool
+
+    @classmethod
+    def of(cls, command: Sequence[str], guest: Guest, front: Front, given: bytes | None) -> Work:
+        """Return it, of a command and what is on its stdin. Raises UsageError, EmulationError."""
+        guest_kernel = kernel.require()
+        if guest.count > 1 and modules.find(guest_kernel.directory.name, LINKING_MODULE) is None:
+            raise UsageError(
+                f"--guests {guest.count}: the guest kernel {guest_kernel.directory.name} is of a source whose guests "
+                "can only play alone; build it from Debian's linux-source-6.1: fabric virtual build"
+            )
+        _, option, module, *arguments = command
+        assert option == "-m", command
+        memory_bytes = guest.memory_bytes or DEFAULT_MEMORY_BYTES
+        handed = {
+            _USERS_ENVIRONMENT: _encoded(guest_environment(os.environ, guest.seed)),
+            _FIGURES_DEPEND_ON: json.dumps(_figures_depend_on(guest_kernel, memory_bytes, guest.count)).encode(),
+            **({} if given is None else {_GIVEN: given}),
+        }
+        may_be_forked = guest.count == 1 and front.ask is None
+        imports = (may_be_forked and forking.imports_of_all()) or tuple(front.imports)
+        return cls(
+            module, tuple(arguments), replace(guest, memory_bytes=memory_bytes, meeting=None), imports,
+            _own_environment(), handed, front.wall_s, front.endless,
+        )  # fmt: skip
+
+
+class _Here:
+    """Plays guests of a run on this machine."""
+
+    def __init__(self, work: Work, tell: Callable[[str], None]) -> None:
+        self._work, self._kernel = work, kernel.require()
+        self._compiled = bytecode.prepare(tell)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What figures depend on that each machine has of its own."""
+        return _facts(self._kernel)
+
+    def run(self, member: Member | None, channels: Channels, groundwork: Groundwork | None) -> int:
+        """Play one guest to its end, and return its exit code."""
+        work, number = self._work, 0 if member is None else member.together.number
+        assert work.guest.memory_bytes is not None
+        limits = replace(Limits.of_guest(work.guest.memory_bytes), wall_s=work.wall_s)
+        machine = GuestMachine(
+            seed=_BOOT_SEED,
+            memory_bytes=work.guest.memory_bytes,
+            limits=replace(limits, virtual_s=math.inf) if work.is_endless else limits,
+            kernel=self._kernel,
+            companion=member,
+        )
+        order = _order(work, self._compiled, work.guest.seed + number * _SEEDS_APART)
+        of_member = {} if member is None else {TOGETHER: member.together.encoded()}
+        surroundings = Surroundings(
+            environment=work.environment,
+            bytecode=self._compiled,
+            handed={**work.handed, **of_member, ORDER: order.encoded()},
+            directory=Path("/"),
+            groundwork=groundwork if member is None else None,
+        )
+        first = [sys.executable, "-m", starting.__name__, *work.imports]
+        return run_in_guest(first, machine, surroundings, channels, forking.start)
+
+
+def take_part(address: str, port: int, key: str) -> None:
+    """Play the guests that this machine is given of a run whose first machine listens there, until it is over. Raises
+    EmulationError if it cannot."""
+    found = machines.joined(address, port, key, _facts(kernel.require()), socket.gethostname())
+    control, assignment = found.control, found.assignment
+    state = RunState(on_fault=lambda reason: control.say(machines.Failed(reason)))
+
+    def tell(text: str) -> None:
+        control.say(machines.Said(text))
+
+    def attend() -> None:
+        try:
+            for message in control.heard():
+                if isinstance(message, machines.Over):
+                    break
+        except EOFError as error:
+            state.fault = EmulationError(f"{assignment.places[0]} of the run was lost: {error}")
+        state.is_over.set()
+
+    def run(member: Member) -> int:
+        number = member.together.number
+        return here.run(member, Channels(tell=lambda text: tell(f"guest {number}: {text}")), None)
+
+    @contextmanager
+    def beside(memory: Path, state: RunState) -> Iterator[None]:
+        with machines.carried(assignment, found.links, memory, state):
+            yield
+
+    threading.Thread(target=attend, daemon=True).start()
+    here = _Here(pickle.loads(assignment.work), tell)
+    serve_together(assignment.share, run, state, beside)
+    control.say(machines.Over())
+    control.close()
+    if state.fault is not None:
+        raise state.fault
+
+
+def _facts(guest_kernel: KernelPaths) -> dict[str, str]:
+    return {
+        "guest kernel": f"{guest_kernel.release} ({kernel.fingerprint()})",
+        "state of the software": bytecode.fingerprint(),
+    }
+
+
 def _own_environment() -> dict[str, str]:
     """Return the environment of our programs in a guest: the same for everybody, but for where programs are.
 
@@ -286,14 +391,13 @@ def _own_environment() -> dict[str, str]:
     return {**_FIXED_ENVIRONMENT, **kept, INSIDE: "1"}
 
 
-def _order(command: Sequence[str], keep: Sequence[Path], compiled: Path, seed: int) -> Order:
-    """Return the part of a guest's work that differs from run to run."""
-    python, option, module, *arguments = command
-    assert option == "-m", command
-    anyway = directories_to_keep(kept_anyway(Path(python), compiled))
-    kept = [path for path in directories_to_keep([*keep, Path.cwd(), *anyway]) if path not in anyway]
+def _order(work: Work, compiled: Path, seed: int) -> Order:
+    """Return the part of a guest's work that differs from run to run; of what it may see, that which is here."""
+    anyway = directories_to_keep(kept_anyway(Path(sys.executable), compiled))
+    kept = [path for path in directories_to_keep([*work.guest.keep, Path.cwd(), *anyway]) if path not in anyway]
     environment = {"PYTHONHASHSEED": str(seed % 2**32), STARTED_AT: started_at()}
-    return Order(module, arguments, str(Path.cwd()), [*map(str, kept)], environment, seed)
+    seen = [str(path) for path in kept if path.is_dir()]
+    return Order(work.module, work.arguments, str(Path.cwd()), seen, environment, seed)
 
 
 def _figures_depend_on(guest_kernel: KernelPaths, memory_bytes: int, guests: int) -> dict[str, str]:

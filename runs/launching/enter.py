@@ -16,6 +16,7 @@ from fabric.errors import FabricError
 from fabric.world.engine import Front, Groundwork, Guest
 from fabric.world.engines import engine_named
 from fabric.world.isolation.processes import die_with
+from fabric.world.virtual.meeting import Meeting
 from runs.launching.events import EventLines, Note, failure_of
 
 IMPORTS = ("runs.launching.play", "runs.study", "fabric.emulation.build", "pyarrow.parquet")
@@ -34,7 +35,8 @@ def groundwork_as_line(groundwork: Groundwork) -> bytes:
 
 def _guest(text: str) -> Guest:
     values = json.loads(text)
-    return Guest(**values | {"keep": tuple(map(Path, values["keep"]))})
+    meeting = None if values["meeting"] is None else Meeting(**values["meeting"])
+    return Guest(**values | {"keep": tuple(map(Path, values["keep"])), "meeting": meeting})
 
 
 def _first_line() -> bytes:

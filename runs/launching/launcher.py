@@ -71,7 +71,7 @@ def play(prepared: Prepared, report: Report) -> RunResult:
             report(event)
 
         given = groundwork_as_line(prepared.groundwork) + prepared.order.encoded()
-        recorded = _ended_well(entered, given, report_metered)
+        recorded = _ended_well(entered, given, report_metered, _passed(prepared))
     if recorded is None:
         raise EmulationError("the run's process ended well and recorded nothing")
     meter.cost().write(Path(recorded))
@@ -87,9 +87,14 @@ def play(prepared: Prepared, report: Report) -> RunResult:
     return RunResult(directory, foreign)
 
 
-def _ended_well(arguments: Sequence[str], given: bytes, report: Report) -> str | None:
+def _passed(prepared: Prepared) -> tuple[int, ...]:
+    """Return the descriptors that a run's process needs of this one."""
+    return () if (meeting := prepared.guest.meeting) is None else (meeting.descriptor,)
+
+
+def _ended_well(arguments: Sequence[str], given: bytes, report: Report, passed: Sequence[int] = ()) -> str | None:
     """Wait for a program of :mod:`runs.launching`, and return where it recorded a run. Raises FabricError."""
-    with _started(arguments) as process:
+    with _started(arguments, passed) as process:
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # It has ended; its last words say why.
             process.stdin.write(given)
@@ -101,7 +106,7 @@ def _ended_well(arguments: Sequence[str], given: bytes, report: Report) -> str |
 
 
 @contextmanager
-def _started(arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+def _started(arguments: Sequence[str], passed: Sequence[int]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process of a run for the time of a block, at whose end it has ended. Ctrl-C reaches it by this process
     only: it is in a session of its own."""
     program, *others = arguments
@@ -113,6 +118,7 @@ def _started(arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
+                pass_fds=passed,
                 start_new_session=True,
             )
             at_end.push(partial(_leave, process))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +43,7 @@ class RunSpec:
     ``memory_bytes``: of a guest. ``directory``: where the result will be; None: a new one in ``results``. ``captures``:
     ports and files, such as ``z0l03:7=leaf.pcap``. ``draws``: whether the figure that answers most and the report are
     made at once, which takes seconds; all can be made from the directory at any time. ``guests``: how many guests play
-    the run together, each on a core of its own. ``sflow``: what switches export of packets and counters, and to which
+    the run together. ``sflow``: what switches export of packets and counters, and to which
     file.
     """
 
@@ -187,8 +186,6 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
         raise UsageError(f"--guests {spec.guests}: must be 1 to {MOST_GUESTS}")
     if not engine.has_own_kernel:
         raise UsageError(f"--guests {spec.guests}: the engine {engine} has no guests; use --engine virtual")
-    if spec.guests > (cores := len(os.sched_getaffinity(0))):
-        raise UsageError(f"--guests {spec.guests}: each has a core to itself, and there are {cores}; use fewer")
     unable = {
         "--capture": bool(spec.captures),
         "--sflow": spec.sflow is not None,

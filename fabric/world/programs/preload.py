@@ -30,12 +30,13 @@ def polled_queues() -> Path:
     return cached_library("polled_queues", [Path(__file__).with_name("polled_queues.c")], "verbs")
 
 
-def cached_program(name: str, sources: Sequence[Path], what: str) -> Path:
-    """Return a program of C files, built into the user's cache if it is not yet. ``what`` needs it, as an error says.
+def cached_program(name: str, sources: Sequence[Path], what: str, includes: Sequence[Path] = ()) -> Path:
+    """Return a program of C files, built into the user's cache if it is not yet. ``what`` needs it, as an error says;
+    ``includes``: the files that they include.
 
     Raises EmulationError without a compiler.
     """
-    return _cached(name, "", sources, build_program, what)
+    return _cached(name, "", sources, build_program, what, includes)
 
 
 def cached_library(name: str, sources: Sequence[Path], what: str, links: Sequence[str] = ()) -> Path:
@@ -59,9 +60,14 @@ def build_program(program: Path, sources: Sequence[Path], what: str) -> None:
 
 
 def _cached(
-    name: str, suffix: str, sources: Sequence[Path], build: Callable[[Path, Sequence[Path], str], None], what: str
+    name: str,
+    suffix: str,
+    sources: Sequence[Path],
+    build: Callable[[Path, Sequence[Path], str], None],
+    what: str,
+    includes: Sequence[Path] = (),
 ) -> Path:
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in [*sources, *includes])).hexdigest()[:16]
     built = cache.own() / f"{name}-{digest}{suffix}"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)

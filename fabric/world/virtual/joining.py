@@ -27,7 +27,7 @@ TOGETHER = "together"
 """The file in the control directory that says which guest this is; there is none if it is alone."""
 MOST_GUESTS = 8
 _PAGE_BYTES = 4096
-_RING_BYTES = 2 * 128 + (16 << 20)  # guest_link_abi.h: GUEST_LINK_LINE, GUEST_LINK_RING_BYTES.
+_RING_BYTES = 2 * 128 + (16 << 20)  # peers.h.inc: TIME_TRAVEL_LINE, TIME_TRAVEL_RING_BYTES.
 _ID, _GUEST, _DELAY_NS, _PEER_INDEX = 1, 2, 3, 4
 _LEAST_DELAY_NS = 1_000
 _JOIN_S, _JOINED_S = 13.0, 13.5
@@ -36,6 +36,9 @@ _MTU_BYTES = 65_535
 _FIRST_INDEX = 900
 """Of the interfaces over which guests are told what to do: below switches' ports, above hosts'."""
 _ABSOLUTE = 1
+_LOOKS, _LOOKS_ON_SHARED_CORE = 200, 20
+"""How often a guest that waits for others looks at them before it sleeps: some tens of microseconds, where another one
+cannot run meanwhile, a few."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -47,6 +50,8 @@ class Together:
     number: int
     guests: int
     lookahead_ns: int
+    shares_cores: bool = False
+    """Whether there are more guests on this machine than cores."""
 
     @property
     def order_delay_ns(self) -> int:
@@ -113,7 +118,12 @@ def join(together: Together, module: Path) -> None:
     _sleep_until(_JOIN_S)
     modules.load(
         module,
-        {"self": together.number, "guests": together.guests, "lookahead_ns": together.lookahead_ns},
+        {
+            "self": together.number,
+            "guests": together.guests,
+            "lookahead_ns": together.lookahead_ns,
+            "looks": _LOOKS_ON_SHARED_CORE if together.shares_cores else _LOOKS,
+        },
     )
     with Netlink() as link:
         for other in range(together.guests):

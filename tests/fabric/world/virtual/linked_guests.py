@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from fabric.world.kernel_api import netlink
 from fabric.world.kernel_api.netlink import LinkEnd, Netlink
@@ -151,13 +152,38 @@ def end_early(together: Together) -> None:
     wait_until(BEGIN_S + 80_000)
 
 
+def end_late(together: Together) -> None:
+    """Guest 0 computes for long."""
+    while together.number == 0:
+        time.sleep(1)
+        sum(range(1_000_000))
+
+
+def busy_together(together: Together) -> None:
+    """Guest 1 computes for some time of the host's while guest 0 waits for its answer; guest 0 prints whether it slept
+    meanwhile, and whether it slept for longer than it had to."""
+    other = 1 - together.number
+    mine = datagrams(together.number, other)
+    target = (address(other, together.number, 0), PORT)
+    if together.number == 1:
+        asked = mine.recv(100)
+        sum(range(20_000_000))
+        mine.sendto(asked, target)
+        return
+    wait_until(BEGIN_S + 1)
+    mine.sendto(b"?", target)
+    mine.recv(100)
+    print(*(Path("/sys/module/time/parameters", name).read_text().strip() for name in ("slept", "overslept")))
+
+
 def main(what: str) -> None:
     together = Together.read(CONTROL)
     assert together is not None
     join(together, kernel.running().module(MODULE))
     make_links(together)
     parts: dict[str, Callable[[Together], None]] = {
-        part.__name__: part for part in (round_the_guests, at_one_moment, exchange, idle, end_early)
+        part.__name__: part
+        for part in (round_the_guests, at_one_moment, exchange, idle, busy_together, end_early, end_late)
     }
     parts[what](together)
     if together.number:

@@ -1,4 +1,5 @@
-"""How guests of one run agree on time, as the stores and loads of ``peers.c.inc`` have it in every interleaving."""
+"""How guests of one run agree on time, as the stores and loads of ``peers.c.inc`` and ``peers.h.inc`` have it in every
+interleaving."""
 
 from __future__ import annotations
 
@@ -11,42 +12,43 @@ import pytest
 
 from fabric.world.virtual.edits import HERE
 
-SOURCE = (HERE / "peers.c.inc").read_text()
-IDLE_UNTIL, ARRIVES, LOOKAHEAD = 1000, 10, 100
+SOURCE, SHARED, CARRIER = ((HERE / name).read_text() for name in ("peers.c.inc", "peers.h.inc", "carrier.c"))
+IDLE_UNTIL, ARRIVES, PROMISED, LOOKAHEAD = 1000, 10, 50, 100
 
 
-def body(function: str) -> str:
-    found = re.search(rf"^static \w+ {function}\(.*?^}}\n", SOURCE, re.MULTILINE | re.DOTALL)
+def body(function: str, source: str = SOURCE) -> str:
+    found = re.search(rf"^static [\w ]+?\*?{function}\(.*?^}}\n", source, re.MULTILINE | re.DOTALL)
     assert found is not None, function
     return found[0]
 
 
-def stores(function: str) -> tuple[str, ...]:
+def stores(function: str, source: str = SOURCE) -> tuple[str, ...]:
     """Return which members of its clock a guest sets, in their order: others see them in this order, too."""
-    return tuple(re.findall(r"virt_store_release\(&clock->(\w+),", body(function)))
+    return tuple(re.findall(r"time_travel_store\(&clock->(\w+),", body(function, source)))
 
 
 def loads() -> tuple[str, ...]:
-    """Return what a guest looks at to find out whether another one, and all that was sent, is quiet."""
-    looks = r"virt_load_acquire\(&clocks\[guest\]\.(\w+)\)|(is_delivered)\("
-    found = re.findall(looks, body("time_travel_quiet_until"))
+    """Return what a guest looks at to find out before which time another one sends nothing."""
+    looks = r"time_travel_load\(&clocks\[other\]\.(\w+)\)|(time_travel_has_mail)\("
+    found = re.findall(looks, body("time_travel_bound", SHARED))
     return tuple(member or call for member, call in found)
 
 
 @dataclass
 class Shared:
-    """What the guest that is looked at has said, and whether all is taken that was sent to it."""
+    """What the guest that is looked at has said, and whether something that was sent to it is not taken."""
 
     turn: int = 1
     idle: bool = True
     until: int = IDLE_UNTIL
-    is_delivered: bool = False
+    promise: int = PROMISED
+    time_travel_has_mail: bool = True
 
     def store(self, what: str) -> None:
         if what == "turn":
             self.turn += 1
         elif what == "take":
-            self.is_delivered = True
+            self.time_travel_has_mail = False
         else:
             setattr(self, what, 0)
 
@@ -65,19 +67,20 @@ def bounds(order: Sequence[str]) -> Iterator[int]:
                 shared.store(next(writes))
             else:
                 seen.append(int(getattr(shared, next(reads))))
-        before, idle, until, is_delivered, after = seen
-        yield until + LOOKAHEAD if idle and is_delivered and before == after else 0
+        before, promise, idle, until, has_mail, after = seen
+        counts = idle and until + LOOKAHEAD > promise and not has_mail and before == after
+        yield until + LOOKAHEAD if counts else promise
 
 
-def test_a_guest_looks_at_the_turn_before_and_after_all_else() -> None:
-    assert loads() == ("turn", "idle", "until", "is_delivered", "turn")
+def test_a_guest_looks_at_the_turn_before_and_after_all_else_and_at_promises_before_rings() -> None:
+    assert loads() == ("turn", "promise", "idle", "until", "time_travel_has_mail", "turn")
 
 
 def test_no_guest_goes_beyond_what_another_one_may_still_send() -> None:
     order = (*stores("time_travel_becomes_busy"), "take")
     assert sorted(order) == ["idle", "take", "turn", "until"]
     found = list(bounds(order))
-    assert len(found) == 126
+    assert len(found) == 210
     assert max(found) <= ARRIVES + LOOKAHEAD
 
 
@@ -89,7 +92,31 @@ def test_one_would_if_the_turn_changed_first(order: Sequence[str]) -> None:
 def test_who_becomes_idle_says_so_last() -> None:
     assert stores("time_travel_becomes_idle") == ("turn", "until", "idle")
     called = body("time_travel_waited_for")
-    assert called.index("time_travel_becomes_busy()") < called.index("->take()")
+    assert called.index("time_travel_becomes_busy()") < called.index("time_travel_take()")
+
+
+def test_the_carrier_says_what_a_guest_of_another_machine_says_in_the_same_order() -> None:
+    for what in ("busy", "idle"):
+        assert stores(f"becomes_{what}", CARRIER) == stores(f"time_travel_becomes_{what}")
+    said = body("take_words", CARRIER)
+    order = [said.index(word) for word in ("becomes_busy(", "->written", "->taken", "clock->promise", "becomes_idle(")]
+    assert order == sorted(order)
+
+
+def test_the_carrier_reads_a_promise_before_what_was_sent_and_holds_together_what_an_idle_guest_said() -> None:
+    read = body("read_words", CARRIER)
+    order = [read.index(word) for word in ("->turn", "->promise", "->idle", "->until", "->taken", "->written")]
+    assert order == sorted(order)
+    assert read.rindex("->turn") > read.index("->written")
+
+
+def test_who_sleeps_says_so_before_it_looks_for_the_last_time_and_who_wakes_looks_last() -> None:
+    sleeps = body("time_travel_sleeps_until")
+    assert (
+        sleeps.index("__atomic_fetch_or") < sleeps.index("time_travel_own_bound()") < sleeps.index("os_wait_for_bell")
+    )
+    wakes = body("time_travel_wake")
+    assert wakes.index("__atomic_thread_fence") < wakes.index("->asleep")
 
 
 def test_what_comes_too_late_ends_the_run() -> None:

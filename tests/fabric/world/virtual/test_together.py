@@ -45,6 +45,12 @@ def test_guests_that_all_wait_go_to_the_next_event_at_once() -> None:
     assert int(seconds) == IDLE_S
 
 
+def test_a_guest_that_waits_for_another_sleeps_and_is_woken() -> None:
+    slept, overslept = map(int, played("busy_together"))
+    assert slept > 0
+    assert overslept == 0
+
+
 def test_a_guest_that_ends_too_early_ends_the_run_which_says_so() -> None:
     before = set(below(os.getpid()))
     with pytest.raises(EmulationError, match=r"guest 1 of the run ended with exit code 3 before the run did"):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fabric.errors import EmulationError
-from fabric.world.virtual.together import Member, run_together
+from fabric.world.virtual.together import Member, Share, run_together
 
 WAIT_S = 20.0
 
@@ -27,7 +27,7 @@ def told_by_guest_0(fault: Exception | None, code: int = 1) -> str:
         pytest.fail("guest 0 was told nothing")
 
     with pytest.raises(EmulationError) as told:
-        run_together(2, 1000, run)
+        run_together(Share(2, (0, 1), 1000), run)
     return str(told.value)
 
 
