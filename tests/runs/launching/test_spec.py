@@ -74,7 +74,6 @@ def test_two_guests_have_half_of_the_memory_each_and_the_delay_between_zones(tmp
     [
         ({"guests": 0}, r"--guests 0: must be 1 to 8"),
         ({"guests": 9}, r"--guests 9: must be 1 to 8"),
-        ({"guests": 3}, r"--guests 3: each has a core to itself, and there are 2; use fewer"),
         ({"guests": 2, "engine": "namespace", "experiment": "isolation"}, r"--guests 2: the engine namespace has no"),
         ({"guests": 2, "experiment": "isolation"}, r"--guests 2: the link .* has no delay.* topology.link_delay"),
         ({"guests": 2, "captures": ("z0l00:1=a.pcap",)}, r"--guests 2: not with --capture; omit one of the two"),
