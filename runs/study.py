@@ -434,11 +434,12 @@ def play_steps(
     schedule: FailureSchedule | None = None,
 ) -> None:
     """Start a job of steps, let it open its windows, play a step of it as a phase, and close it. ``after_s``: when the
-    step begins; ``schedule``: what fails meanwhile, by default the run's ``failures``; with one, packets of the windows'
-    step are not counted."""
+    step begins; ``schedule``: what fails meanwhile, by default the run's ``failures``; with one, packets that open the
+    windows are not counted."""
 
     def played(phase: str) -> Records:
-        time.sleep(after_s)
+        if after_s:
+            time.sleep(after_s)
         return job.run_steps(1, phase)
 
     session.tell(title)
