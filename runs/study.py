@@ -503,14 +503,16 @@ def play_steps(
     schedule: FailureSchedule | None = None,
 ) -> None:
     """Start a job of steps, let it open its windows, play a step of it as a phase, and close it. ``after_s``: when the
-    step begins; ``schedule``: what fails meanwhile, by default the run's ``failures``."""
+    step begins; ``schedule``: what fails meanwhile, by default the run's ``failures``; with one, packets that open the
+    windows are not counted."""
 
     def played(phase: str) -> Records:
-        time.sleep(after_s)
+        if after_s:
+            time.sleep(after_s)
         return job.run_steps(1, phase)
 
     session.tell(title)
     with closing(job):
         job.start()
-        session.warm_up(job)
+        job.warm_up() if schedule is None else session.warm_up(job)
         session.run_phase(phase, title, [FiniteSteps(job, played)], 0.0, schedule)
