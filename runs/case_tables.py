@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
+from types import NoneType
 from typing import Any, TypeVar
 
 from fabric.metrics import theory_name
@@ -25,10 +26,10 @@ ALONE = "alone"
 @dataclass(frozen=True)
 class Column:
     """A column. ``value``: a field or property of the case, a text with such in braces, a number by its name, one over
-    another (``restore.all_Bps / nic_Bps``) or over the same alone (``step_s / alone``), or a function of the row;
-    ``form``: of a number (:mod:`fabric.records.words`), by default as its unit has it, and of a number without one
-    whole; ``is_once``: nothing where the row above has the same, here and in columns before it that are such;
-    ``otherwise``: the number of a row that does not have it by its name."""
+    another (``restore.all_Bps / nic_Bps``) or over the same alone (``step_s / alone``), or a function of the row; of a
+    row that is a mapping what it has by this name; ``form``: of a number (:mod:`fabric.records.words`), by default as
+    its unit has it, and of a number without one whole; ``is_once``: nothing where the row above has the same, here and
+    in columns before it that are such; ``otherwise``: the number of a row that does not have it by its name."""
 
     head: str
     value: str | Callable[..., Any]
@@ -39,9 +40,11 @@ class Column:
     def cell(self, row: Any) -> Cell:
         """Return a row's cell."""
         if callable(self.value):
-            found = self.value(row)
-            is_number = found is None or isinstance(found, int | float)
-            return quantity(found, self.form or _COUNT) if is_number else found
+            return self._cell_of(self.value(row), _COUNT)
+        if isinstance(row, Mapping):
+            return self._cell_of(row[self.value], form_for(self.value) or _COUNT)
+        if (words := getattr(row, "settings", {}).get(self.value)) is not None:
+            return str(words)
         name, _, base = self.value.partition(" / ")
         if base:
             form = self.form or ".2f x"
@@ -53,6 +56,9 @@ class Column:
         if hasattr(type(row.case), self.value):
             return words_of(getattr(row.case, self.value))
         return measured(row.values, self.value, self.form or form_for(self.value) or _COUNT, self.otherwise)
+
+    def _cell_of(self, found: Any, form: str) -> Cell:
+        return quantity(found, self.form or form) if isinstance(found, NoneType | int | float) else found
 
 
 _PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
@@ -125,16 +131,28 @@ def _of(said: Said | Callable[[Any], Said], found: Any) -> Said:
 @dataclass(frozen=True)
 class CaseTable:
     """A table of a study. Its title, its columns and its ``note`` may be functions of what all cases came to
-    (:class:`runs.study.Found`); ``rows``: a function of that, too, by default a row per case."""
+    (:class:`runs.study.Found`); ``rows``: a function of that, too, by default a row per case, and with ``parts`` a row
+    per part of each (:class:`runs.study.Point`), by what all cases came to and this one. Rows that lack the number
+    ``having`` are left out."""
 
     title: str | Callable[[Any], str]
     columns: Columns | Callable[[Any], Columns]
     note: str | None | Callable[[Any], str | None] = None
     rows: Callable[[Any], Iterable[Any]] = attrgetter("outcomes")
+    parts: Callable[[Any, Any], Iterable[Any]] | None = None
+    having: str = ""
 
     def of(self, found: Any) -> SummaryTable:
         """Return it, of what all cases came to."""
-        return case_table(_of(self.title, found), self.rows(found), _of(self.columns, found), _of(self.note, found))
+        rows = _having(self.having, self.rows(found))
+        if self.parts is not None:
+            rows = [one.at(point) for one in rows for point in self.parts(found, one)]
+        return case_table(_of(self.title, found), rows, _of(self.columns, found), _of(self.note, found))
+
+
+def _having(name: str, rows: Iterable[Any]) -> list[Any]:
+    """Return the rows that have a number, if one is named."""
+    return [row for row in rows if not name or name in row.values]
 
 
 def say(row: Any, text: str) -> str:
@@ -163,9 +181,8 @@ class Answer:
     def __call__(self, found: Any) -> str:
         """Return it, of what all cases came to."""
         groups: dict[str, list[Any]] = {}
-        for row in self.rows(found):
-            if not self.having or self.having in row.values:
-                groups.setdefault(row.case.format(self.by), []).append(row)
+        for row in _having(self.having, self.rows(found)):
+            groups.setdefault(row.case.format(self.by), []).append(row)
         parts = [(f"{group}: " if group else "") + self._said(rows) for group, rows in groups.items()]
         return _of(self.text, found).replace("{}", "; ".join(parts)) if parts else self.otherwise
 

@@ -142,7 +142,7 @@ class Experiment:
     def _load_forms(self) -> Sequence[Form]:
         """Return the figures of the study by their form. Raises ResultError if it cannot be loaded."""
         try:
-            return self._load_study().figures if self.study is not None else ()
+            return [one for asked in self._load_study().questions for one in asked.figures] if self.study else ()
         except ConfigError as error:
             raise ResultError(str(error)) from error
 
@@ -166,7 +166,7 @@ class Experiment:
 
         found = () if self.measures is None else self._named("measures", self.measures)
         if self.measures is None and self.study is not None:
-            found = tuple(self._load_study().measures)
+            found = tuple(one for asked in self._load_study().questions for one in asked.measures)
         if not (isinstance(found, list | tuple) and all(isinstance(one, Measure) for one in found)):
             raise self._fault("measures", f"{self.measures} is not a sequence of fabric.measures.Measure")
         return found

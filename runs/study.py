@@ -16,7 +16,9 @@ from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
+from fabric.failures.config import schedule_failures
 from fabric.failures.schedule import FailureSchedule
+from fabric.measure.verdict import Check
 from fabric.measures import Measure
 from fabric.metrics import Metric, Numbers, metric_path, metrics_of, theory_name
 from fabric.model.network import Fabric, Port
@@ -30,6 +32,7 @@ from runs.cases import Point as Point
 from runs.counted_operations import counted_s, operation_metrics
 from runs.job_config import JobConfig
 from runs.jobs import started
+from runs.phase_rows import carried_out_checks
 from runs.session import PhaseOutcome, Session
 from runs.side_by_side import SideBySide
 from runs.stall_metrics import stall_metrics
@@ -126,11 +129,12 @@ def packet_numbers(outcome: PhaseOutcome, *names: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Outcome(Generic[OneCase]):
-    """What a case came to. ``aside``: numbers of it that are not metrics."""
+    """What a case came to. ``aside``: numbers of it that are not metrics; ``settings``: of a part of it, its own."""
 
     case: OneCase
     metrics: Sequence[Metric]
     aside: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def values(self) -> Numbers:
@@ -139,6 +143,10 @@ class Outcome(Generic[OneCase]):
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]
+
+    def at(self, point: Point) -> Outcome[OneCase]:
+        """Return a part of it."""
+        return replace(self, aside={**self.aside, **point.numbers}, settings=point.settings)
 
 
 @dataclass(frozen=True)
@@ -255,6 +263,10 @@ def _nothing(*_: Any) -> Mapping[str, Any]:
     return {}
 
 
+def _in_no_words(_: Any) -> str:
+    return ""
+
+
 def _as_a_whole(*_: Any) -> Sequence[Point]:
     return (Point(),)
 
@@ -265,21 +277,33 @@ class Jobs:
     is the case's own (:meth:`runs.cases.Case.in_config`). They play together for the time at its key ``lasts``, by
     default until all is done. The queueing is the case's, or the config's; ``prepare`` makes ready whatever else
     differs, such as routes; ``counts``: by name, functions of nothing that grow while cases play, each of which is
-    measured by its growth."""
+    measured by its growth. A case may have a routing ``policy``, and ``failures``, lines of the config that it has at
+    the key ``fails``, a text with settings in braces."""
 
     make: Callable[[Session, Any, Any], Sequence[Job | JobWindow]]
     lasts: str = ""
     prepare: Callable[[Session, Any, Any], object] = _nothing
     counts: Mapping[str, Callable[[], float]] = field(default_factory=dict)
+    fails: str = ""
 
-    def __call__(self, session: Session, config: Any, case: Case) -> dict[str, float]:
+    def __call__(self, session: Session, config: Any, case: Any) -> dict[str, float]:
         """Play a case, and return what was counted meanwhile."""
         own = case.in_config(config)
         before = {name: count() for name, count in self.counts.items()}
         self.prepare(session, own, case)
-        session.use_queueing(case.queueing if hasattr(case, "queueing") else own.queueing)
-        play_case(session, case, self.make(session, own, case), attrgetter(self.lasts)(own) if self.lasts else 0.0)
+        use_settings(session, own, case)
+        lasts_s = attrgetter(self.lasts)(own) if self.lasts else 0.0
+        failing = schedule_failures(case.failures, session.live.fabric, config.seed) if self.fails else None
+        schedule = failing if failing and failing.events else None
+        play_case(session, case, self.make(session, own, case), lasts_s, schedule, case.format(self.fails))
         return {name: count() - before[name] for name, count in self.counts.items()}
+
+
+def use_settings(session: Session, config: Any, case: Any) -> None:
+    """Let the fabric have the routing policy of a case, if it has one, and its queueing, or else that of the config."""
+    if hasattr(case, "policy"):
+        session.use_routing(config.routing.model_copy(update={"policy": case.policy}), case.policy.name)
+    session.use_queueing(case.queueing if hasattr(case, "queueing") else config.queueing)
 
 
 @dataclass(frozen=True)
@@ -315,14 +339,10 @@ def of_job(
     return lambda played: metrics_of(played.case.name, job, numbers(played), is_named_by_job=False)
 
 
-@dataclass(frozen=True)
-class Study(Generic[OneCase, Config]):
-    """A question that a grid of cases answers.
+@dataclass(frozen=True, kw_only=True)
+class Question(Generic[OneCase, Config]):
+    """What is asked of cases, of the classes ``kinds`` alone, which are then all that it sees:
 
-    - ``cases``: those of a config: a function of it, or grids, one after the other; they play in this order, or
-      sorted by ``order``, a function of the config and a case;
-    - ``play``: plays one, a phase of its name, and returns what only it can count, if that is something; :class:`Jobs`
-      where naming its jobs says it, :class:`SameJobs` where all cases have the same ones;
     - ``measure``: the metrics of one that was played, or numbers of all of it by name; those of a single job by
       :func:`of_job`; ``measures``: what those mean that only this study reports;
     - ``theory``: what closed forms say of one, by the names of the numbers that they are beside, as tables and figures
@@ -330,16 +350,13 @@ class Study(Generic[OneCase, Config]):
     - ``over_cases``: metrics for which one case is not enough, behind those of all cases;
     - ``points``: the parts of one that figures show each by itself; by default it is one;
     - ``answer``: the finding in words; ``tables``: of what was found; ``more``: further parts of the summary;
-    - ``figures``: by their form; ``side_by_side``: that of all queueings side by side.
+    - ``figures``: by their form.
     """
 
-    title: str | Callable[[Found[OneCase, Config]], str]
-    cases: Callable[[Config], Sequence[OneCase]] | Sequence[type[OneCase]]
-    measure: Callable[[Played[OneCase, Config]], Sequence[Metric] | Mapping[str, float]]
-    answer: Callable[[Found[OneCase, Config]], str]
-    tables: Sequence[CaseTable] | Callable[[Found[OneCase, Config]], Iterable[SummaryTable]]
-    play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | SameJobs | None = None
-    order: Callable[[Config, OneCase], Any] | None = None
+    kinds: type[Case] | tuple[type[Case], ...] = Case
+    measure: Callable[[Played[OneCase, Config]], Sequence[Metric] | Mapping[str, float]] = _nothing
+    answer: Callable[[Found[OneCase, Config]], str] = _in_no_words
+    tables: Sequence[CaseTable] | Callable[[Found[OneCase, Config]], Iterable[SummaryTable]] = ()
     theory: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
     aside: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
     over_cases: Callable[[Found[OneCase, Config]], Iterable[Metric]] = lambda _: ()
@@ -347,7 +364,51 @@ class Study(Generic[OneCase, Config]):
     more: Callable[[Found[OneCase, Config]], Mapping[str, Any]] = _nothing
     measures: Sequence[Measure] = ()
     figures: Sequence[Form] = ()
+
+    def metrics_of(self, played: Played[OneCase, Config]) -> Sequence[Metric]:
+        """Return the metrics of a case that was played; none of one that it does not ask of."""
+        found = self.measure(played) if isinstance(played.case, self.kinds) else ()
+        return metrics_of(played.case.name, "", found) if isinstance(found, Mapping) else found
+
+    def aside_of(self, found: Found[OneCase, Config], one: Outcome[OneCase]) -> dict[str, float]:
+        """Return what closed forms and others say of one; nothing of one that it does not ask of."""
+        if not isinstance(one.case, self.kinds):
+            return {}
+        mine = self.seen(found)
+        return {**{theory_name(name): value for name, value in self.theory(mine, one).items()}, **self.aside(mine, one)}
+
+    def seen(self, found: Found[OneCase, Config]) -> Found[OneCase, Config]:
+        """Return what the cases came to that it asks of."""
+        return replace(found, outcomes=[one for one in found.outcomes if isinstance(one.case, self.kinds)])
+
+    def tables_of(self, found: Found[OneCase, Config]) -> list[SummaryTable]:
+        """Return its tables that have rows."""
+        made = self.tables(found) if callable(self.tables) else (table.of(found) for table in self.tables)
+        return [table for table in made if table.rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Question[OneCase, Config]):
+    """A question that a grid of cases answers, or several.
+
+    - ``cases``: those of a config: a function of it, or grids, one after the other; they play in this order, or
+      sorted by ``order``, a function of the config and a case;
+    - ``play``: plays one, a phase of its name, and returns what only it can count, if that is something; :class:`Jobs`
+      where naming its jobs says it, :class:`SameJobs` where all cases have the same ones;
+    - ``further``: what else is asked of the same cases; ``side_by_side``: the figure of all queueings side by side.
+    """
+
+    title: str | Callable[[Found[OneCase, Config]], str]
+    cases: Callable[[Config], Sequence[OneCase]] | Sequence[type[OneCase]]
+    play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | SameJobs | None = None
+    order: Callable[[Config, OneCase], Any] | None = None
+    further: Sequence[Question[OneCase, Config]] = ()
     side_by_side: SideBySide | None = None
+
+    @property
+    def questions(self) -> tuple[Question[OneCase, Config], ...]:
+        """All that it asks."""
+        return (self, *self.further)
 
     def cases_of(self, config: Config) -> Sequence[OneCase]:
         """Return the cases of a config."""
@@ -365,10 +426,6 @@ class Study(Generic[OneCase, Config]):
             counted = {case.name: self.play(session, config, case) or {} for case in playing}
         return {**self.summarize(session, config, cases, counted), **more}
 
-    def _metrics(self, played: Played[OneCase, Config]) -> Sequence[Metric]:
-        found = self.measure(played)
-        return metrics_of(played.case.name, "", found) if isinstance(found, Mapping) else found
-
     def summarize(
         self,
         session: Session,
@@ -382,27 +439,28 @@ class Study(Generic[OneCase, Config]):
         measured = []
         for case in cases:
             played = Played(session, config, case, phases.get(case.name), (counted or {}).get(case.name, {}))
-            measured.append(Outcome(case, self._metrics(played), played.counted))
+            metrics = [metric for asked in self.questions for metric in asked.metrics_of(played)]
+            measured.append(Outcome(case, metrics, played.counted))
         before = Found(session, config, measured)
-        outcomes = [replace(one, aside={**one.aside, **self._aside(before, one)}) for one in measured]
+        asides = [{name: value for asked in self.questions for name, value in asked.aside_of(before, one).items()}
+                  for one in measured]  # fmt: skip
+        outcomes = [replace(one, aside={**one.aside, **more}) for one, more in zip(measured, asides, strict=True)]
         found = replace(before, outcomes=outcomes)
-        side_by_side = {} if self.side_by_side is None else {"side_by_side": self.side_by_side.of(found)}
+        answered = [(asked, seen) for asked in self.questions if (seen := asked.seen(found)).outcomes or asked is self]
+        points = [asked.points for asked in self.questions if asked.points is not _as_a_whole] or [_as_a_whole]
+        side_by_side = {"side_by_side": self.side_by_side.of(found)} if self.side_by_side else {}
         return {
             "title": self.title if isinstance(self.title, str) else self.title(found),
-            "answer": self.answer(found),
-            "metrics": [*(metric for one in outcomes for metric in one.metrics), *self.over_cases(found)],
-            "tables": [table for table in self._tables(found) if table.rows],
-            CASES: [_shown(one, point) for one in outcomes for point in self.points(found, one)],
+            "answer": " ".join(filter(None, (asked.answer(seen) for asked, seen in answered))),
+            "metrics": [
+                *(metric for one in outcomes for metric in one.metrics),
+                *(metric for asked, seen in answered for metric in asked.over_cases(seen)),
+            ],
+            "tables": [table for asked, seen in answered for table in asked.tables_of(seen)],
+            CASES: [_shown(one, point) for one in outcomes for parts in points for point in parts(found, one)],
             **side_by_side,
-            **self.more(found),
+            **{name: part for asked, seen in answered for name, part in asked.more(seen).items()},
         }
-
-    def _aside(self, found: Found[OneCase, Config], one: Outcome[OneCase]) -> dict[str, float]:
-        in_theory = {theory_name(name): value for name, value in self.theory(found, one).items()}
-        return {**in_theory, **self.aside(found, one)}
-
-    def _tables(self, found: Found[OneCase, Config]) -> Iterable[SummaryTable]:
-        return self.tables(found) if callable(self.tables) else (table.of(found) for table in self.tables)
 
 
 def _shown(one: Outcome[Any], point: Point) -> dict[str, Any]:
@@ -417,12 +475,23 @@ def play_case(
     jobs: Sequence[Job | JobWindow],
     duration_s: float = 0.0,
     schedule: FailureSchedule | None = None,
+    key: str = "",
 ) -> None:
     """Start jobs, play them together in the phase of a case, and close them. By default they play until they have done
-    what they have to do. ``schedule``: what fails meanwhile, by default the run's ``failures``."""
+    what they have to do. ``schedule``: what fails meanwhile, by default the run's ``failures``; ``key``: of the config,
+    which lists it, if what never happened is to be told."""
     made = [one.job if isinstance(one, JobWindow) else one for one in jobs]
     with started(session, list({id(job): job for job in made}.values())):
-        session.run_phase(case.name, case.title, jobs, duration_s, schedule)
+        outcome = session.run_phase(case.name, case.title, jobs, duration_s, schedule)
+    if schedule is not None and key:
+        session.checks += _missed(session.table("failures"), outcome.phase, schedule, key)
+
+
+def _missed(failures: pd.DataFrame, phase: Phase, schedule: FailureSchedule, key: str) -> list[Check]:
+    """Return the checks of failures that never happened, as those that are due after a phase has ended."""
+    from_s, end_s = phase.load_s
+    rows = failures[failures["phase"] == phase.name]
+    return [one for one in carried_out_checks(schedule, rows, end_s - from_s, key) if one.value]
 
 
 def play_steps(

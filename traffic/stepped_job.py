@@ -282,8 +282,8 @@ class SteppedJob:
 
 
 class FiniteSteps:
-    """A started :class:`SteppedJob` as a job of a phase with a fixed amount to do: ``steps`` plays it in a phase, by
-    its name, however long that takes, and returns its rows. Who started the stepped job closes it."""
+    """A :class:`SteppedJob` as a job of a phase with a fixed amount to do: ``steps`` plays it in a phase, by its name,
+    however long that takes, and returns its rows. A stepped job that has started is closed by who started it."""
 
     def __init__(self, job: SteppedJob, steps: Callable[[str], Records]) -> None:
         self.level = job.level
@@ -299,7 +299,9 @@ class FiniteSteps:
         return self._job.failing_programs
 
     def start(self) -> None:
-        """Do nothing: the job has started."""
+        """Start the job, and open its windows. Raises TrafficError as the job does."""
+        self._job.start()
+        self._job.warm_up()
 
     def play(self, phase: str) -> None:
         """Note the phase."""
@@ -315,4 +317,5 @@ class FiniteSteps:
         return records
 
     def close(self) -> None:
-        """Do nothing: who started the job closes it."""
+        """Close the job."""
+        self._job.close()

@@ -213,7 +213,8 @@ def test_values_stand_for_keys_of_the_config_that_a_case_plays_with() -> None:
 def test_jobs_are_made_of_the_case_s_own_config_and_play_as_long_as_a_key_says(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
     monkeypatch.setattr(
-        "runs.study.play_case", lambda session, case, jobs, length: done.append((case.name, jobs, length))
+        "runs.study.play_case",
+        lambda session, case, jobs, length, schedule, key: done.append((case.name, jobs, length)),
     )
     session: Any = SimpleNamespace(use_queueing=done.append, phases=[], live=SimpleNamespace(fabric=None))
     study = Study[Set, OwnConfig](
