@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -11,15 +12,24 @@ from pydantic import Field
 from controllers.planning.policies import STATIC
 from controllers.routing import PolicyKey, Routing
 from fabric.config import SizeBytes, Strict
-from fabric.failures.config import FailureLine, failure_faults, schedule_failures
-from fabric.failures.schedule import FailureSchedule
+from fabric.failures.config import FailureLine, failure_faults
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import RunConfig
 from runs.phase_lengths import PhaseLengths
 from traffic.work.generators.deepep_kernels import CHUNK_TOKENS
-from traffic.work.generators.expert_step import Phase, deepseek_phases
+from traffic.work.generators.expert_step import (
+    FIRST_COMPUTE_S,
+    Extras,
+    Phase,
+    deepseek_phases,
+    measured_step,
+    step_with_bytes,
+)
+from traffic.work.generators.routing import Routed, RoutingRule, route
+from traffic.work.graph import WorkGraph
+from traffic.work.list_schedule import list_schedule
 
 GPUS = 8
 """Of a node, each with a rank."""
@@ -56,6 +66,12 @@ class VariantConfig(Strict):
         ),
     )
     failures: list[FailureLine] = Field(default_factory=list, description="What fails while it plays.")
+
+    @property
+    def conditions(self) -> str:
+        """What plays and happens meanwhile, by which routes and in which queueing."""
+        beside = " and ".join([*["beside reads"] * self.reads, *["with failures"] * bool(self.failures)])
+        return f"{beside or 'alone'}, {self.policy.name} routes, {self.queueing.words}"
 
 
 class ExpertParallelConfig(RunConfig):
@@ -114,13 +130,33 @@ class ExpertParallelConfig(RunConfig):
         """Return the routing of a variant."""
         return self.routing.model_copy(update={"policy": variant.policy})
 
-    def schedule_of(self, variant: VariantConfig, fabric: Fabric) -> FailureSchedule:
-        """Return what fails in a variant; nothing, as a rule. Raises ConfigError."""
-        return schedule_failures(variant.failures, fabric, self.seed)
-
     def phases(self) -> tuple[Phase, ...]:
         """Return the phases that are played."""
         return tuple(_shrunk(one, self.shrink) for one in deepseek_phases() if one.layer < self.layers)
+
+    @property
+    def sent(self) -> Routed:
+        """Return where tokens go."""
+        rule, nodes = self.routed, self.nodes
+        chosen = RoutingRule(rule.experts, rule.top, nodes, min(rule.top_nodes, nodes), seed=self.seed, skew=rule.skew)
+        return _routed(chosen, nodes * GPUS, self.tokens)
+
+    def graph(self, fabric: Fabric) -> WorkGraph:
+        """Return the step on nodes with the NVLink of a fabric."""
+        assert fabric.inside is not None and fabric.inside.nvlink is not None, "faults() has looked"
+        extras = Extras(
+            has_local=self.local == "as_measured",
+            launch_s=FIRST_COMPUTE_S / self.shrink,
+            nvlink_Bps=None if self.nvlink_in_packets else fabric.inside.nvlink.rate_bps / 8,
+            kernels_shrink=self.shrink if self.kernels == "deepep" else None,
+        )
+        return step_with_bytes(self.phases(), self.sent, GPUS, extras)
+
+    @property
+    def paper_s(self) -> float:
+        """Return how long the step takes with all times as measured, on paper, not shrunk."""
+        whole = self.model_copy(update={"shrink": 1.0})
+        return list_schedule(measured_step(whole.phases()), lambda operations, ranks: 0.0).end_s
 
     @property
     def phase_lengths(self) -> PhaseLengths:
@@ -155,6 +191,11 @@ class ExpertParallelConfig(RunConfig):
             yield f"kernels: deepep: its chunks are known with {known} nodes, not {self.nodes}; set nodes to one"
         if self.nvlink_in_packets:
             yield "kernels: deepep: NVLink has its kernels' rate, not the fabric's; set nvlink_in_packets: false"
+
+
+@lru_cache(maxsize=1)
+def _routed(rule: RoutingRule, ranks: int, tokens: int) -> Routed:
+    return route(rule, ranks, GPUS, tokens)
 
 
 def _shrunk(phase: Phase, by: float) -> Phase:

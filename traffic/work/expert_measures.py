@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 import pandas as pd
@@ -11,24 +13,42 @@ from fabric.measures import Better, Measure
 from traffic.work.generators.expert_step import deepseek_phases
 from traffic.work.graph import WorkGraph
 from traffic.work.list_schedule import Timeline
+from traffic.work.metrics import step_times, timelines
 from traffic.work.operation_names import moved, phase_in
-from traffic.work.step_metrics import slack_s
+from traffic.work.step_metrics import exposed_s, slack_s
 
 DTYPES = {"dispatch": "fp8", "combine": "bf16"}
 """What moves tokens, and in which type."""
-PHASES = tuple(sorted({phase.name for phase in deepseek_phases() if phase.sends}))
-"""Those of a layer that communicate."""
 SENT = Measure(
     "<phase>_Bps", "bytes that a rank sends per second of this phase, median over ranks and phases", Better.MORE
 )
 SLACK = Measure(
     "slack.<phase>_s", "time that this phase can take longer without delaying the step, the least", Better.MORE
 )
+SLACKS = {
+    phase: SLACK.of(phase.replace("(", "_").replace(")", "").lower())
+    for phase in sorted({one.name for one in deepseek_phases() if one.sends})
+}
+"""Names of the slack of each phase of a layer that communicates: ``slack.combine_f_s`` of ``combine(F)``."""
+STEPS = (
+    Measure("step_s", "time of a step at full size, median over steps", Better.LESS),
+    Measure("played_step_s", "time of a step as it was played, at the size that was played", Better.LESS),
+    Measure("exposed_s", "time of a step in which the slowest rank's computing waits for communication", Better.LESS),
+    SLACK,
+)
 
 
-def slack_name(phase: str) -> str:
-    """Return the name of a phase's slack: ``slack.combine_f_s`` of ``combine(F)``."""
-    return SLACK.of(phase.replace("(", "_").replace(")", "").lower())
+def expert_step_numbers(
+    graph: WorkGraph, operations: pd.DataFrame, steps: pd.DataFrame, shrink: float
+) -> dict[str, float]:
+    """Return the numbers of steps by their rows, at full size: played times, times ``shrink``; none if none ended."""
+    whole = timelines(graph, operations)
+    waited_s = [max(sum(exposed_s(one, rank).values()) for rank in range(graph.ranks)) for one in whole]
+    step_s = float(step_times(steps).median())
+    times_s = {"step_s": step_s, "exposed_s": median(waited_s) if waited_s else math.nan}
+    times_s |= {SLACKS[phase]: slack for phase, slack in least_slack_s(whole).items()}
+    numbers = {name: time_s * shrink for name, time_s in times_s.items()} | {"played_step_s": step_s}
+    return {name: one for name, one in numbers.items() if not math.isnan(one)}
 
 
 def least_slack_s(played: Sequence[Timeline]) -> dict[str, float]:

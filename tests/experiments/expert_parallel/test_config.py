@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import cast
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pandas as pd
 import pytest
 
 from experiments.expert_parallel.config import ExpertParallelConfig, servers_of
-from experiments.expert_parallel.study import graph_of, missed_checks, paper_s, reads_of, routed_by
+from experiments.expert_parallel.study import STUDY, Variant
 from fabric.errors import ConfigError
 from fabric.measure.verdict import Status
 from fabric.results import Phase
 from runs.registry import resolve
+from runs.study import Jobs
 from topologies.load import load_fabric
 from traffic.work.checks import require_playable
 from traffic.work.generators.expert_step import SCHEDULED_S
@@ -31,14 +35,13 @@ def test_what_is_shipped_fits() -> None:
 
 
 def test_measured_times_alone_are_the_published_schedule() -> None:
-    assert paper_s(configured()) == pytest.approx(SCHEDULED_S, rel=0.005)
+    assert configured().paper_s == pytest.approx(SCHEDULED_S, rel=0.005)
 
 
 @pytest.mark.parametrize("shrink", [16, 64])
 def test_bytes_and_times_shrink_alike(shrink: int) -> None:
     config = configured(f"shrink={shrink}", "layers=1")
-    routed = routed_by(config)
-    graph = graph_of(config, FABRIC)
+    routed, graph = config.sent, config.graph(FABRIC)
     require_playable(graph)
     assert graph.ranks == 64
     assert routed.nodes_per_token == pytest.approx(3.95, rel=0.01)
@@ -50,7 +53,7 @@ def test_bytes_and_times_shrink_alike(shrink: int) -> None:
 
 def test_tokens_inside_a_node_are_packets_or_a_time() -> None:
     configs = [configured("layers=1", f"nvlink_in_packets={packets}") for packets in ("false", "true")]
-    timed, played = (graph_of(one, FABRIC).operations[0] for one in configs)
+    timed, played = (one.graph(FABRIC).operations[0] for one in configs)
     in_node = [one for one in timed if isinstance(one, Compute) and one.name.endswith("in node")]
     assert len(in_node) == 4
     sent = [one for one in played if isinstance(one, CollectiveCall) and one.group == "node.0" and one.sent_bytes]
@@ -61,7 +64,7 @@ def test_tokens_inside_a_node_are_packets_or_a_time() -> None:
 
 def test_deepeps_kernels_take_their_time_around_the_rail() -> None:
     config = configured("layers=1", "kernels=deepep", "nodes=4")
-    graph = graph_of(config, FABRIC)
+    graph = config.graph(FABRIC)
     require_playable(graph)
     operations = graph.operations[0]
     called = [place for place, one in enumerate(operations) if one.name.startswith("combine of combine(F) 0")]
@@ -86,10 +89,7 @@ def test_what_deepeps_kernels_do_not_fit_is_named(override: str, fault: str) -> 
 
 
 def test_each_node_reads_from_the_storage_that_its_first_nic_reaches() -> None:
-    found = reads_of(FABRIC, configured())
-    assert [one.reader for one in found] == list(FABRIC.computes)
-    assert {len(one.servers) for one in found} == {4}
-    assert servers_of(FABRIC, FABRIC.computes[0]) == found[0].servers
+    assert {len(servers_of(FABRIC, node)) for node in FABRIC.computes} == {4}
 
 
 @pytest.mark.parametrize(
@@ -112,18 +112,37 @@ def test_what_does_not_fit_is_named(override: str, fault: str) -> None:
     assert any(fault in one for one in refused.value.faults)
 
 
-def test_a_variants_failure_that_was_never_due_is_told() -> None:
+def test_a_variants_failure_that_was_never_due_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     line = "{link: z0l00-z0s00, at: 0.2 ms, for: 1 ms, rate: 0.5}, {link: z0l00-z0s01, at: 9 s, for: 1 ms}"
-    config = configured(f"variants=[{{name: cut, failures: [{line}]}}]")
-    (variant,) = config.variants
-    phase = Phase("cut", "cut", "lanes", 1.0, 2.0, "static", 1.0, 1.5)
+    config = configured(f"variants=[{{name: cut, failures: [{line}]}}, {{name: idle}}]")
     done = pd.DataFrame({"phase": ["cut", "other"], "causes": ["0", "1"], "missed": "", "state": "rate 0.5"})
-    (check,) = missed_checks(variant, config.schedule_of(variant, FABRIC), done, phase)
+    session = session_of(Phase("cut", "cut", "lanes", 1.0, 2.0, "static", 1.0, 1.5), done)
+    monkeypatch.setattr("runs.study.started", lambda *_: nullcontext())
+    for case in Variant.grid(config):
+        assert isinstance(STUDY.play, Jobs)
+        replace(STUDY.play, make=lambda *_: [])(session, config, case)
+    (check,) = session.checks
     assert check.status is Status.DEGRADED
     assert check.text == (
         "never carried out: variants.cut.failures.1 (z0l00:7--z0s01:1, due at 9 s): no phase is so long; the longest "
         "has 0.5 s"
     )
-    both = pd.DataFrame({"phase": "cut", "causes": ["0", "1"], "missed": "", "state": "rate 0.5"})
-    assert missed_checks(variant, config.schedule_of(variant, FABRIC), both, phase) == []
-    assert missed_checks(variant, None, both, phase) == []
+    assert [None if one is None else len(one.events) for one in session.schedules] == [4, None], "each begins and ends"
+    done.loc[1, "phase"] = "cut"
+    session.checks.clear()
+    replace(STUDY.play, make=lambda *_: [])(session, config, Variant.grid(config)[0])
+    assert session.checks == []
+
+
+def session_of(phase: Phase, failures: pd.DataFrame) -> Any:
+    """A session whose phases take no time and have these rows of failures."""
+    schedules: list[Any] = []
+
+    def run_phase(*args: Any) -> SimpleNamespace:
+        schedules.append(args[-1])
+        return SimpleNamespace(phase=phase)
+
+    return SimpleNamespace(
+        live=SimpleNamespace(fabric=FABRIC), checks=[], schedules=schedules, run_phase=run_phase,
+        table={"failures": failures}.__getitem__, use_routing=lambda *_: None, use_queueing=lambda *_: None,
+    )  # fmt: skip

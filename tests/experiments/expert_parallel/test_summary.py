@@ -11,10 +11,9 @@ from unittest.mock import patch
 import pandas as pd
 import pytest
 
-from experiments.expert_parallel import study
 from experiments.expert_parallel.config import ExpertParallelConfig
 from experiments.expert_parallel.experiment import EXPERIMENT
-from experiments.expert_parallel.study import STUDY, Variant, paper_s
+from experiments.expert_parallel.study import STUDY, Variant
 from fabric.metrics import by_path
 from fabric.units import format_time
 from runs.registry import resolve
@@ -104,7 +103,7 @@ def summary_of(*rates: str, ended: bool = True) -> tuple[ExpertParallelConfig, d
     graph, rows = step(2.0, 2.5)
     steps = [["idle", "step", 1, 1, rank, 0.0, 3.0] for rank in (0, 1)]
     session = session_of(rows if ended else rows[:0], steps if ended else [], *rates)
-    with patch.object(study, "graph_of", lambda *_: graph):
+    with patch.object(ExpertParallelConfig, "graph", lambda *_: graph):
         return config, STUDY.summarize(session, config, Variant.grid(config))
 
 
@@ -117,7 +116,7 @@ def test_a_metric_a_table_and_a_figure_have_a_time_at_one_size(tmp_path: Path) -
     assert (metrics["idle.step.step_s"], metrics["idle.step.played_step_s"]) == (192.0, 3.0)
     assert metrics["idle.step.exposed_s"] == pytest.approx(64 * 2.0)
     assert metrics["idle.step.slack.dispatch_f_s"] == pytest.approx(64 * 0.5)
-    assert metrics["paper.step_s"] == paper_s(config)
+    assert metrics["paper.step_s"] == config.paper_s
     steps = summary["tables"][0]
     assert steps.columns == ["variant", "step", "change from idle", "computing waits", "slack, dispatch(F)"]
     assert steps.words == [["idle", format_time(192.0), "0.0%", format_time(128.0), format_time(32.0)]]

@@ -14,6 +14,12 @@ NOTIFY_S = 60e-6
 """What ``cached_notify`` takes between nodes if no rank is late (deepseek-ai/DeepEP, issue 107)."""
 NVLINK_BPS = {"dispatch": 153e9, "combine": 158e9}
 """Bytes per second inside a node of 8, a GPU's own part counted, as published of the same kernels in one node."""
+PUBLISHED_BPS = {
+    16: {"dispatch": 43e9, "combine": 43e9},
+    32: {"dispatch": 58e9, "combine": 57e9},
+    64: {"dispatch": 51e9, "combine": 50e9},
+}
+"""Bytes per second of all that a rank sends, its own node's part too, by ranks (deepseek-ai/DeepEP, docs/legacy.md)."""
 CHANNELS = 12
 """Of the 24 SMs with which bandwidth was measured, two each."""
 CHUNK_TOKENS = {
