@@ -29,13 +29,13 @@ class Column:
     another (``restore.all_Bps / nic_Bps``) or over the same alone (``step_s / alone``), or a function of the row; of a
     row that is a mapping what it has by this name; ``form``: of a number (:mod:`fabric.records.words`), by default as
     its unit has it, and of a number without one whole; ``is_once``: nothing where the row above has the same, here and
-    in columns before it that are such; ``otherwise``: the number of a row that does not have it by its name."""
+    in columns before it that are such; ``otherwise``: the number, or the text, of a row that does not have it."""
 
     head: str
     value: str | Callable[..., Any]
     form: str | None = None
     is_once: bool = False
-    otherwise: float | None = None
+    otherwise: float | str | None = None
 
     def cell(self, row: Any) -> Cell:
         """Return a row's cell."""
@@ -55,7 +55,10 @@ class Column:
             return str(row.case.format(f"{{{self.value}}}"))
         if hasattr(type(row.case), self.value):
             return words_of(getattr(row.case, self.value))
-        return measured(row.values, self.value, self.form or form_for(self.value) or _COUNT, self.otherwise)
+        form = self.form or form_for(self.value) or _COUNT
+        if isinstance(self.otherwise, str):
+            return measured(row.values, self.value, form) if self.value in row.values else self.otherwise
+        return measured(row.values, self.value, form, self.otherwise)
 
     def _cell_of(self, found: Any, form: str) -> Cell:
         return quantity(found, self.form or form) if isinstance(found, NoneType | int | float) else found

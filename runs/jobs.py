@@ -9,6 +9,8 @@ from fabric.model.identity import NodeId
 from runs.placement import Flow, RankOrder, order_ranks
 from runs.session import Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
+from traffic.collectives.job import CollectiveJob
+from traffic.collectives.nccl import NcclConfig, NcclJob
 from traffic.collectives.trees import tree_flows
 from traffic.job import Job
 
@@ -22,6 +24,14 @@ def started(session: Session, jobs: Sequence[Job]) -> Iterator[None]:
             stack.callback(job.close)
             job.start()
         yield
+
+
+def collective_job(session: Session, config: HFReduceConfig | NcclConfig, ranks: Sequence[NodeId]) -> CollectiveJob:
+    """Return the job of a collective over ranks, which of NCCL's may be GPUs."""
+    if isinstance(config, HFReduceConfig):
+        return HFReduceJob(session.stage, config, ranks)
+    inside = session.live.fabric.inside
+    return NcclJob(session.stage, config, ranks, None if inside is None else session.live.fabric.address_inside)
 
 
 def hfreduce_flows(job: HFReduceJob) -> list[Flow]:

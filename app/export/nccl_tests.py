@@ -30,6 +30,7 @@ from traffic.collectives.bandwidth import busbw_factor
 from traffic.collectives.collective import Collective
 from traffic.collectives.elements import Dtype
 from traffic.collectives.listing import COLLECTIVES, collective_named
+from traffic.collectives.step_numbers import times_by_size
 
 NOT_MEASURED = "N/A"
 _WIDTHS = (10, 12, 8, 6, 6)
@@ -87,14 +88,14 @@ def rows_of(steps: pd.DataFrame) -> list[SizeRow]:
     """Return a row per size, from rows of ``steps`` of one collective and number of ranks; those without an end are
     left out."""
     ended = steps.dropna(subset=["ended_s"])
-    found = []
-    for _, rows in ended.groupby("size_bytes", sort=True):
-        size_bytes, ranks = int(rows["size_bytes"].iloc[0]), int(rows["ranks"].iloc[0])
-        time_s = float((rows["ended_s"] - rows["started_s"]).mean())
-        algbw = size_bytes / time_s
-        busbw = algbw * busbw_factor(str(rows["collective"].iloc[0]), ranks)
-        found.append(SizeRow(size_bytes, ranks, len(rows), time_s, algbw, busbw))
-    return found
+    if ended.empty:
+        return []
+    ranks, counts = int(ended["ranks"].iloc[0]), ended["size_bytes"].value_counts()
+    factor = busbw_factor(str(ended["collective"].iloc[0]), ranks)
+    return [
+        SizeRow(size, ranks, int(counts[size]), time_s, size / time_s, size / time_s * factor)
+        for size, time_s in times_by_size(ended).items()
+    ]
 
 
 def _about(result: Result) -> Iterator[str]:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
 from runs.cases import Case, axis
-from runs.session import Session
 from traffic.collectives.collective import Collective, Flows
-from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
-from traffic.collectives.job import CollectiveJob
+from traffic.collectives.hfreduce import HFReduceConfig, TreeKind, trees_of
 from traffic.collectives.listing import COLLECTIVES, collective_named
 from traffic.collectives.msccl import parse_msccl
-from traffic.collectives.nccl import NcclConfig, NcclJob
+from traffic.collectives.nccl import NcclConfig
 from traffic.collectives.operations.allreduce import ALLREDUCE
 from traffic.collectives.operations.barrier import BARRIER
 from traffic.collectives.operations.push_pull import PUSH_PULL
@@ -34,7 +32,9 @@ def _spaced(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{collective}, {label}, {ranks} ranks"):
+class Play(
+    Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{collective}, {algorithm}{servers}, {ranks} ranks"
+):
     """A collective by an algorithm over ``ranks``, beside so many that only serve. ``msccl``: the text of a file."""
 
     collective: str = axis(words=_spaced)
@@ -53,19 +53,14 @@ class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{coll
         return self.ranks + self.servers
 
     @property
-    def label(self) -> str:
-        """The algorithm in words."""
-        return self.format("{algorithm}{servers}")
-
-    @property
-    def name_in_place(self) -> str:
-        """The name of the phase in which results take the place of inputs."""
-        return f"{self.name}_in_place"
-
-    @property
     def planned(self) -> Collective:
         """The collective."""
         return collective_named(self.collective)
+
+    @property
+    def busbw_factor(self) -> float:
+        """What nccl-tests multiplies the algbw with."""
+        return self.planned.busbw_factor(self.ranks)
 
     @property
     def is_sum(self) -> bool:
@@ -78,11 +73,12 @@ class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{coll
 
     def flows(self, config: CollectivesConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> Flows:
         """Return what a step sends between ranks. Raises TrafficError if it cannot be carried out over them."""
-        if self.algorithm == HFREDUCE:
-            if fabric.inside is not None:
-                raise TrafficError("its ranks are nodes, and here they are GPUs; name the other algorithms")
-            return tree_flows(trees_of(TreeKind.ZONE_AWARE, [fabric.nics_of[rank][0].zone for rank in ranks]))
-        return self._nccl(config).flows(ranks)
+        made = self.made(config)
+        if isinstance(made, NcclConfig):
+            return made.flows(ranks)
+        if fabric.inside is not None:
+            raise TrafficError("its ranks are nodes, and here they are GPUs; name the other algorithms")
+        return tree_flows(trees_of(made.tree, [fabric.nics_of[rank][0].zone for rank in ranks]))
 
     def fault(self, error: TrafficError) -> str:
         """Return why it cannot be carried out, with the key that says so."""
@@ -91,19 +87,13 @@ class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{coll
             return text
         return f"{'algorithms' if self.msccl is None else 'msccl'}: {self.algorithm}: {text}"
 
-    def job(self, session: Session, config: CollectivesConfig, ranks: Sequence[NodeId]) -> CollectiveJob:
-        """Return the job that plays it over ``ranks``, the servers last."""
+    def made(self, config: CollectivesConfig) -> HFReduceConfig | NcclConfig:
+        """Return the config of its job."""
+        common = {"dtype": config.dtype, "size": max(self.sizes(config)), **config.of_ranks}
         if self.algorithm == HFREDUCE:
-            common = _common(config, config.end)
-            made = HFReduceConfig(**common, chunk=config.chunk, gpus_per_node=1, tree=TreeKind.ZONE_AWARE)
-            return HFReduceJob(session.stage, made, ranks)
-        fabric = session.live.fabric
-        address_of = None if fabric.inside is None else fabric.address_inside
-        return NcclJob(session.stage, self._nccl(config), ranks, address_of)
-
-    def _nccl(self, config: CollectivesConfig) -> NcclConfig:
+            return HFReduceConfig(**common, chunk=config.chunk, gpus_per_node=1, tree=TreeKind.ZONE_AWARE)
         return NcclConfig(
-            **_common(config, max(self.sizes(config))),
+            **common,
             collective=self.collective,
             algorithm=None if self.msccl is not None else self.algorithm,
             msccl=self.msccl,
@@ -111,15 +101,6 @@ class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{coll
             node_ranks=config.node_ranks if self.algorithm == "hierarchical" else None,
             slice=config.slice,
         )
-
-
-def _common(config: CollectivesConfig, size: int) -> dict[str, Any]:
-    return {
-        "dtype": config.dtype,
-        "size": size,
-        "step_timeout": config.step_timeout,
-        "ranks_per_process": config.ranks_per_process,
-    }
 
 
 def plays(config: CollectivesConfig) -> list[Play]:

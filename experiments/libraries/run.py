@@ -22,6 +22,7 @@ from runs.jobs import started
 from runs.session import Session
 from traffic.collectives.job import StepCounts
 from traffic.collectives.nccl import NcclConfig, NcclJob
+from traffic.collectives.step_numbers import times_by_size
 from traffic.programs.job import EndingProgramJob, ProgramConfig
 from traffic.stepped_job import FiniteSteps
 
@@ -50,12 +51,7 @@ def _own(session: Session, config: LibrariesConfig, operation: str, ranks: Seque
         steps = FiniteSteps(job, lambda phase: job.run_sizes(config.sizes, counts, phase, False))
         session.run_phase(name, f"our own {operation}", [steps], 0.0)
     rows = session.table("steps")
-    rows = rows[rows["phase"] == name]
-    times_s = {
-        size: float((of_size["ended_s"] - of_size["started_s"]).mean())
-        for size in config.sizes
-        if len(of_size := rows[rows["size_bytes"] == size])
-    }
+    times_s = times_by_size(rows[rows["phase"] == name])
     return [Measured("", operation, size, time_s, 0) for size, time_s in times_s.items()]
 
 

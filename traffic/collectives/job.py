@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
@@ -71,6 +71,11 @@ class CollectiveRanks(RanksTogether):
         default=None,
         description="Longest time that a step may take before the run fails. Without it, derived from size and rates.",
     )
+
+    @property
+    def of_ranks(self) -> dict[str, Any]:
+        """Its keys, as those of a collective's config have them."""
+        return {"step_timeout": self.step_timeout, "ranks_per_process": self.ranks_per_process}
 
 
 class CollectiveConfig(CollectiveRanks):

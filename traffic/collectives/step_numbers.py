@@ -17,6 +17,15 @@ STEPS = (
     Measure("step_s", "time of a step until its last rank had its result, median over steps", Better.LESS),
     Measure("steps", "steps that ended", Better.MORE),
 )
+TIME = Measure("size_<bytes>.time_s", "time of a collective of so many bytes, out of place, mean", Better.LESS)
+BUSBW = Measure("size_<bytes>.busbw_Bps", "its algbw times the factor of nccl-tests", Better.MORE)
+IN_PLACE = Measure("size_<bytes>.in_place.time_s", "time of a collective of so many bytes, in place, mean", Better.LESS)
+
+
+def times_by_size(steps: pd.DataFrame) -> dict[int, float]:
+    """Return how many seconds the steps of each size took on average, from the smallest size on, as nccl-tests does."""
+    means = (steps["ended_s"] - steps["started_s"]).groupby(steps["size_bytes"]).mean()
+    return {int(size): float(time_s) for size, time_s in means.items()}  # type: ignore[call-overload] # A number.
 
 
 def collective_medians(steps: pd.DataFrame) -> dict[str, float]:
