@@ -100,6 +100,21 @@ class DecidedJobs:
             self._seen = self._changes
             return not self._over
 
+    def wait_until(self, until_s: float) -> bool:
+        """Return at a time of the phase, in seconds, or as soon as the phase is over: whether it goes on."""
+        while self.now_s < until_s:
+            if not self.wait(until_s):
+                return False
+        return True
+
+    def reach(self, state: JobState, *names: str) -> bool:
+        """Return once jobs are in a state, or the phase is over: whether it goes on. Raises what has made one fail."""
+        while any(self.states[name] is not state for name in names):
+            self.verify()
+            if not self.wait():
+                return False
+        return True
+
     def start(self, job: Job) -> None:
         """Fork the programs of a job and connect them: it comes."""
         self._add(job, is_started=False).order(_Order.START)

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 
 GIB = 1 << 30
+PAPER_STORAGE_NICS, PAPER_NODES = 360, 1250
+"""Of Fire-Flyer 2: 180 storage nodes with a NIC in each zone, and its GPU nodes."""
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,11 @@ def writers_for(storage_nics: int, replicas: int, nic_Bps: float, wanted_Bps: fl
     if wanted_Bps > nic_Bps:
         return 0
     return math.floor(storage_nics * nic_Bps / (replicas * wanted_Bps) + 1e-9)
+
+
+def fire_flyer_2_takes(replicas: int, nic_Bps: float, wanted_Bps: float) -> dict[str, float | None]:  # noqa: N803
+    """Return the NICs of storage that 100 writers need (``nics``, None as in :func:`storage_nics_for`), and how many
+    ``nodes`` of Fire-Flyer 2 can write at once, and which ``share`` of all they are."""
+    nodes = writers_for(PAPER_STORAGE_NICS, replicas, nic_Bps, wanted_Bps)
+    nics = storage_nics_for(100, replicas, nic_Bps, wanted_Bps)
+    return {"replicas": replicas, "nics": nics, "nodes": nodes, "share": nodes / PAPER_NODES}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from cluster.checkpoints.config import CheckpointsConfig
 from cluster.checkpoints.rates import GIB, Setup
-from experiments.checkpoints.step import StepConfig
-from fabric.config import Strict, TimeS
+from fabric.config import SizeBytes, Strict, TimeS
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
@@ -20,10 +20,54 @@ from runs.config import Choices, QueueingsConfig, storage_faults
 from runs.phase_lengths import PhaseLengths
 from traffic.metrics import payload_fraction
 from traffic.storage.chains import place_chains
+from traffic.work.checks import require_playable
+from traffic.work.graph import ALL_RANKS, RankWork, WorkGraph, graph_of
+from traffic.work.job import PlayConfig
+from traffic.work.operations import CollectiveCall, Compute
 
 WANTED_BPS = 10 * GIB
 """What the paper says of a node: more than 10 GiB/s (arXiv 2408.14158, VII-A)."""
 Time = Annotated[TimeS, Field(gt=0)]
+_COMPUTE, _SEND = "compute", "gradients"
+StepTime = Annotated[TimeS, Field(gt=0, le=3600)]
+
+
+class StepConfig(PlayConfig):
+    """A step as DDP has it, of a rank on each node, which stands for all of its GPUs."""
+
+    ranks: Annotated[int, Field(ge=2, le=65_536)] = Field(
+        default=4, description="Nodes that train; they are the first ones, and write the checkpoints."
+    )
+    layers: Annotated[int, Field(ge=1, le=1000)] = Field(default=8, description="Layers, each with an allreduce.")
+    gradients: Annotated[SizeBytes, Field(ge=1024, le=1 << 34)] = Field(
+        default=2 << 20, description="Bytes of gradients of a step, of all layers."
+    )
+    forward: StepTime = Field(default=200e-6, description="Computing forward.")
+    backward: StepTime = Field(default=400e-6, description="Computing backward, all layers.")
+    update: StepTime = Field(default=50e-6, description="Computing new parameters, once all gradients are there.")
+
+    def loaded(self) -> WorkGraph:
+        """Return the graph of a step."""
+        return _step(self.ranks, self.layers, self.gradients, (self.forward, self.backward, self.update))
+
+
+@lru_cache(maxsize=8)
+def _step(ranks: int, layers: int, size_bytes: int, times_s: tuple[float, float, float]) -> WorkGraph:
+    forward_s, backward_s, update_s = times_s
+    each = max(4, size_bytes // layers // 4 * 4)
+    work = RankWork()
+    work.add(Compute(duration_s=forward_s, stream=_COMPUTE, name="forward"))
+    sums = []
+    for layer in reversed(range(layers)):
+        computed = work.add(Compute(duration_s=backward_s / layers, stream=_COMPUTE, name=f"backward {layer}"))
+        call = CollectiveCall(
+            collective="allreduce", size_bytes=each, group=ALL_RANKS, after=(computed,), stream=_SEND, name=f"{layer}"
+        )
+        sums.append(work.add(call))
+    work.add(Compute(duration_s=update_s, after=tuple(sums), stream=_COMPUTE, name="update"))
+    graph = graph_of(f"a data-parallel step on {ranks} ranks", [work] * ranks)
+    require_playable(graph)
+    return graph
 
 
 class WriteSetup(Strict):

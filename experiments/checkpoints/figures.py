@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from cluster.checkpoints.job import WRITE
 from cluster.checkpoints.losses import spans
-from experiments.checkpoints.study import STEP_S, Beside
+from experiments.checkpoints.beside import STEP_S, Beside
 from fabric.model.lanes import Queueing
 from fabric.records.palette import INK, series
 from fabric.report.figures import FigureSpec

@@ -26,38 +26,20 @@ class StepsWait:
         jobs.take(self.written)
         jobs.play(self.training.name)
         for _ in range(self.count):
-            if not (self._is_within(jobs, jobs.now_s + self.every_s) and self._write(jobs)):
+            if not (jobs.wait_until(jobs.now_s + self.every_s) and self._write(jobs)):
                 return
 
     def _write(self, jobs: DecidedJobs) -> bool:
         """Let a checkpoint be written while training stands still; return whether the phase goes on."""
         training, written = self.training.name, self.written.name
         jobs.halt(training)
-        if not self._reaches(jobs, training, JobState.READY):
+        if not jobs.reach(JobState.READY, training):
             return False
         jobs.play(written)
-        if not self._reaches(jobs, written, JobState.PLAYING):
+        if not jobs.reach(JobState.PLAYING, written):
             return False
         self.written.finish()
         jobs.halt(written)
-        if not self._reaches(jobs, written, JobState.READY):
-            return False
-        jobs.play(training)
-        return True
-
-    @staticmethod
-    def _is_within(jobs: DecidedJobs, until_s: float) -> bool:
-        """Wait until a time; return whether the phase goes on."""
-        while jobs.now_s < until_s:
-            if not jobs.wait(until_s):
-                return False
-        return True
-
-    @staticmethod
-    def _reaches(jobs: DecidedJobs, name: str, state: JobState) -> bool:
-        """Wait until a job is in a state; return whether the phase goes on. Raises what has made a job fail."""
-        while jobs.states[name] is not state:
-            jobs.verify()
-            if not jobs.wait():
-                return False
+        if jobs.reach(JobState.READY, written):
+            jobs.play(training)
         return True

@@ -105,8 +105,7 @@ class _Storms(Drill):
     def _restore(self, jobs: DecidedJobs) -> None:
         """Let all clients restore, until the last one has all."""
         self.begin(jobs, self.clients.name)
-        while jobs.states[self.clients.name] is not JobState.PLAYING:
-            jobs.wait()
+        jobs.reach(JobState.PLAYING, self.clients.name)
         self.cluster.storage.finish_clients(self.patience_s)
         self.end(jobs, self.clients.name)
 

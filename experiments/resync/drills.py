@@ -61,10 +61,8 @@ class Drill:
 
     def wait(self, jobs: DecidedJobs, seconds: float) -> None:
         """Let time pass."""
-        until_s = jobs.now_s + seconds
-        while jobs.now_s < until_s:
-            if not jobs.wait(until_s):
-                raise TrafficError("the phase ended before its drill was over")
+        if not jobs.wait_until(jobs.now_s + seconds):
+            raise TrafficError("the phase ended before its drill was over")
 
     def wait_until(self, jobs: DecidedJobs, what: str, holds: Callable[[ChainTable], bool]) -> None:
         """Let time pass until the routing is so. Raises TrafficError if it does not come to be so in time."""
@@ -94,8 +92,7 @@ class Drill:
         """End the load of jobs, and wait until it has ended."""
         for name in names:
             jobs.halt(name)
-        while any(jobs.states[name] is not JobState.READY for name in names):
-            jobs.wait()
+        jobs.reach(JobState.READY, *names)
 
 
 @dataclass

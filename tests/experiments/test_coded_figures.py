@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from cluster.checkpoints.job import WRITE
-from experiments.checkpoints.study import Beside
+from experiments.checkpoints.beside import Beside
 from experiments.goodput_year.shared_costs import STORAGE_LOSS
 from experiments.nic_failover.run import CUT, WHOLE
 from fabric.model.lanes import Queueing

@@ -30,24 +30,21 @@ class Turns:
         jobs.start(self.first)
         jobs.play("first")
         self.until(jobs, "first", JobState.PLAYING)
-        while jobs.now_s < 0.3 and jobs.wait(0.3):
-            pass
+        jobs.wait_until(0.3)
         jobs.halt("first")
         jobs.start(self.second)
         self.until(jobs, "first", JobState.READY)
         jobs.play("second")
         self.until(jobs, "second", JobState.PLAYING)
-        while jobs.now_s < 0.6 and jobs.wait(0.6):
-            pass
+        jobs.wait_until(0.6)
         jobs.halt("second")
         jobs.close("second")
         self.until(jobs, "second", JobState.CLOSED)
         jobs.play("first")
 
     def until(self, jobs, name, state):
-        while jobs.states[name] is not state:
-            if not jobs.wait():
-                raise RuntimeError(f"{name} was not {state.value} before the phase ended")
+        if not jobs.reach(state, name):
+            raise RuntimeError(f"{name} was not {state.value} before the phase ended")
 
 
 def run(session, config):

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from cluster.checkpoints.losses import gaps, losses
-from experiments.checkpoints.config import CheckpointsRunConfig, WriteSetup, setup_on
+from experiments.checkpoints.alone import needed
+from experiments.checkpoints.config import CheckpointsRunConfig, StepConfig, WriteSetup, setup_on
 from experiments.checkpoints.experiment import EXPERIMENT
-from experiments.checkpoints.step import StepConfig
-from experiments.checkpoints.study import STUDY, cases_of, needed
+from experiments.checkpoints.study import STUDY, cases_of
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Fabric
