@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Any, TypeVar
 
 from fabric.metrics import theory_name
-from fabric.records.cells import Cell, Row, measured, quantity
+from fabric.records.cells import Cell, Row, joined, measured, quantity
 from fabric.records.summary_table import SummaryTable, cell_words
 from fabric.records.words import form_for
 from runs.cases import axes_of, words_of
@@ -25,11 +25,12 @@ ALONE = "alone"
 
 @dataclass(frozen=True)
 class Column:
-    """A column. ``value``: a field or property of the case, a text with such in braces, a number by its name, one over
-    another (``restore.all_Bps / nic_Bps``) or over the same alone (``step_s / alone``), or a function of the row; of a
-    row that is a mapping what it has by this name; ``form``: of a number (:mod:`fabric.records.words`), by default as
-    its unit has it, and of a number without one whole; ``is_once``: nothing where the row above has the same, here and
-    in columns before it that are such; ``otherwise``: the number, or the text, of a row that does not have it."""
+    """A column. ``value``: a field or property of the case, a number by its name, one over another
+    (``restore.all_Bps / nic_Bps``) or over the same alone (``step_s / alone``), a text with such in braces, each with a
+    form of its own if it needs one, or a function of the row; of a row that is a mapping what it has by this name;
+    ``form``: of a number (:mod:`fabric.records.words`), by default as its unit has it, and if it has none whole;
+    ``is_once``: nothing where the row above has the same, here and in columns before it that are such; ``otherwise``:
+    the number, or the text, of a row that does not have it."""
 
     head: str
     value: str | Callable[..., Any]
@@ -45,12 +46,12 @@ class Column:
             return self._cell_of(row[self.value], form_for(self.value) or _COUNT)
         if (words := getattr(row, "settings", {}).get(self.value)) is not None:
             return str(words)
+        if "{" in self.value:
+            return _said(row, self.value)
         name, _, base = self.value.partition(" / ")
         if base:
             form = self.form or ".2f x"
             return row.times(name, form) if base == ALONE else quantity(row[name] / (row[base] or math.nan), form)
-        if "{" in self.value:
-            return str(row.case.format(self.value))
         if self.value in axes_of(type(row.case)):
             return str(row.case.format(f"{{{self.value}}}"))
         if hasattr(type(row.case), self.value):
@@ -161,7 +162,14 @@ def _having(name: str, rows: Iterable[Any]) -> list[Any]:
 def say(row: Any, text: str) -> str:
     """Return a text with settings of a row's case and its numbers in braces, each as a table has it: ``{limit}``,
     ``{read.p99_s}``, ``{read.bandwidth_Bps|.1f GB/s}`` by a form of its own."""
-    return _PART.sub(lambda part: str(cell_words(Column("", part[1], part[2]).cell(row))), text)
+    return str(cell_words(_said(row, text)))
+
+
+def _said(row: Any, text: str) -> Cell:
+    *parts, end = _PART.split(text)
+    each = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    cells = [cell for before, value, form in each for cell in (before, Column("", value, form).cell(row))]
+    return joined((cell for cell in (*cells, end) if cell != ""), "")
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,13 @@ from traffic.storage.kv_cache.config import KvCacheConfig, Order
 
 @dataclass(frozen=True)
 class CacheCase(Case):
-    """A phase of a study of a cache. Its axes set keys of the cache."""
+    """A phase of a study of a cache. Its axes set keys of the cache. ``is_long``: it lasts until all requests are
+    answered; the others are shorter than requests: they are about rates. ``is_by_link``: hardly anything but one
+    client's reads comes by its link. What that carries is exact; the bytes of a read are in no known moment of its
+    time, which is a tenth of such a phase."""
 
     study = Study.PEAK
+    is_long = is_by_link = False
 
     def cache(self, config: KvCacheStudyConfig) -> KvCacheConfig:
         """Return its cache."""
@@ -28,7 +32,7 @@ class Trace(CacheCase, name="trace_compressed_{compression}", title="trace: comp
     """All requests of a trace, compressed in time, until all are answered and written."""
 
     compression: float = axis("compressions", words=exact, sets="requests.compression")
-    study = Study.TRACE
+    study, is_long = Study.TRACE, True
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Prefill(CacheCase, name="prefill_by_{order}", title="prefill: by {order}")
     """The same requests, read in an order."""
 
     order: Order = axis("orders", sets="io.order")
-    study = Study.PREFILL
+    study, is_long = Study.PREFILL, True
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,14 @@ class Peak(CacheCase, name="peak_{servers}_{depth}", title="peak: {servers} stor
 
     servers: int = axis("storage_nodes")
     depth: int = axis("depths", sets="storage.client.max_requests")
+    is_by_link = True
 
 
 @dataclass(frozen=True)
 class Removal(CacheCase, name="removal", title="removal: one client reads while old blocks are removed"):
     """That client, while blocks that are too old are removed."""
 
-    study = Study.REMOVAL
+    study, is_by_link = Study.REMOVAL, True
 
 
 @dataclass(frozen=True)

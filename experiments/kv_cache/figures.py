@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from experiments.kv_cache.study import GIB, README_BPS
+from experiments.kv_cache.peak import GIB, README_BPS
 from fabric.records.palette import GREY, INK, series
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import framed

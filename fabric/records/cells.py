@@ -104,7 +104,7 @@ def joined(cells: Iterable[Cell], between: str = ", ") -> Cell:
     """Return texts and numbers as one cell, with words between them."""
     parts: list[Part] = []
     for cell in cells:
-        parts += [between] if parts else []
+        parts += [between] if parts and between else []
         parts += cell if isinstance(cell, tuple) else [cell if isinstance(cell, Quantity) else str(cell)]
     return tuple(parts) if any(isinstance(part, Quantity) for part in parts) else "".join(map(str, parts))
 

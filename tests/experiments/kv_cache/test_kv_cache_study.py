@@ -13,7 +13,8 @@ import pytest
 from experiments.kv_cache.cases import CacheCase, cases_of
 from experiments.kv_cache.config import KvCacheStudyConfig, Study
 from experiments.kv_cache.experiment import EXPERIMENT
-from experiments.kv_cache.study import GIB, STUDY, load_words
+from experiments.kv_cache.peak import GIB
+from experiments.kv_cache.study import STUDY, load_words
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Fabric
