@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import pandas as pd
 
 from fabric.measures import Better, Measure
-from fabric.model.identity import Role
+from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port
 from fabric.results import Phase
 
 UNEVEN = Measure("uplinks_most_ratio", "bytes of the busiest uplink over the mean of its leaf, the most of any leaf")
+CONGESTED = (
+    Measure("congested_ports", "ports of switches whose queue stayed deep", Better.LESS),
+    Measure("congested_ports.<tier>", "ports of this tier whose queue stayed deep", Better.LESS),
+)
 QUEUES = (
     Measure("queue_mean_bytes", "bytes that wait at the leaf's port to the client, mean over samples", Better.LESS),
     Measure("queue_most_bytes", "most bytes that wait at the leaf's port to the client in a sample", Better.LESS),
@@ -78,7 +82,39 @@ def deep_ports(ports: pd.DataFrame, phase: Phase, backlog_bytes: int, share: flo
     return sorted(port for port, found in shares.items() if found > share)
 
 
-def count_by_tier(found: Collection[str], tier_of: Mapping[str, str], tiers: Collection[str]) -> dict[str, int]:
-    """Return how many of these ports each tier has; ports of no tier named count nowhere."""
-    counts = Counter(tier_of[port] for port in found)
-    return {tier: counts[tier] for tier in tiers}
+def congested_numbers(
+    fabric: Fabric, clients: Collection[NodeId], ports: pd.DataFrame, phase: Phase, backlog_bytes: int, share: float
+) -> dict[str, float]:
+    """Return how many ports of switches are deep (:func:`deep_ports`), and how many of each of :data:`TIERS`."""
+    tier_of = {str(port): tier for port, tier in tiers(fabric, clients).items()}
+    counts = Counter(tier_of[port] for port in deep_ports(ports, phase, backlog_bytes, share))
+    return {
+        "congested_ports": sum(counts[tier] for tier in TIERS),
+        **{congested_name(one): counts[one] for one in TIERS},
+    }
+
+
+def congested_name(tier: str) -> str:
+    """Return the name of a tier's number of congested ports, such as ``congested_ports.leaf_to_spine``."""
+    return CONGESTED[1].of(tier.replace(" → ", "_to_").replace(" ", "_"))
+
+
+def tiers(fabric: Fabric, clients: Collection[NodeId]) -> dict[Port, str]:
+    """Return what kind each port is: by what it sends from and to, those to clients apart."""
+    found = {}
+    for port, _ in fabric.directed_ports():
+        peer = fabric.peer(port).node
+        if not peer.is_switch:
+            found[port] = TO_CLIENT if peer in clients else TO_OTHERS
+        elif not port.node.is_switch:
+            found[port] = FROM_HOSTS
+        else:
+            found[port] = _SWITCH_TIERS.get((port.node.role, peer.role), OTHER)
+    return found
+
+
+TO_CLIENT, TO_OTHERS, FROM_HOSTS = "leaf → client", "leaf → other hosts", "host → leaf"
+UP, DOWN, OTHER = "leaf → spine", "spine → leaf", "inter-zone"
+TIERS = (TO_CLIENT, DOWN, UP, TO_OTHERS, OTHER)
+"""Of switches, from the client backwards."""
+_SWITCH_TIERS = {(Role.LEAF, Role.SPINE): UP, (Role.SPINE, Role.LEAF): DOWN}

@@ -8,11 +8,11 @@ stake.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, starmap
 
-from controllers.planning.paths import planned_path, planned_paths
+from controllers.planning.paths import planned_paths
 from controllers.planning.plan import RoutePlan
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId, Role
@@ -62,13 +62,8 @@ class Incast:
         return (Pair(server, client) for client in self.clients for server in self.servers)
 
 
-def static_ports(fabric: Fabric, plan: RoutePlan, pair: Pair) -> Ports:
-    """Return the ports that send what a pair's reader reads, by a plan that does not hash."""
-    return frozenset(planned_path(plan, fabric, _nic(fabric, pair.server), _nic(fabric, pair.reader)))
-
-
-def possible_ports(fabric: Fabric, plan: RoutePlan, pair: Pair) -> Ports:
-    """Return the ports that may send what a pair's reader reads, by a plan that hashes."""
+def planned_ports(fabric: Fabric, plan: RoutePlan, pair: Pair) -> Ports:
+    """Return the ports that send what a pair's reader reads by a plan, all that may if it hashes."""
     paths = planned_paths(plan, fabric, _nic(fabric, pair.server), _nic(fabric, pair.reader))
     return frozenset(port for path, _ in paths for port in path)
 
@@ -88,80 +83,34 @@ def choose_bystanders(
     ``static``; those are taken first that share most with where ``hashed`` may lead it. Pairs crossing share uplinks of
     leaves with it, and no other port. Raises ConfigError if there are fewer than wanted.
     """
-    choice = _Choice(fabric, static, hashed, incast)
-    chosen = {CROSSING: choice.take(choice.crosses, crossing), APART: choice.take(choice.is_apart, apart)}
-    faults = [
-        f"bystanders.{kind}: {wanted} wanted, {fabric.name} has room for {len(chosen[kind])}; lower it"
-        for kind, wanted in ((APART, apart), (CROSSING, crossing))
-        if len(chosen[kind]) < wanted
-    ]
-    if faults:
+    hosts = [nic.node for nic in fabric.nics if nic.zone == ZONE]
+    leaves = {
+        host: fabric.leaf_of(_nic(fabric, host)) for host in hosts if host not in {*incast.clients, *incast.servers}
+    }
+    used, possible = (
+        frozenset().union(*(planned_ports(fabric, plan, pair) for pair in incast.pairs)) for plan in (static, hashed)
+    )
+    of_pair = {pair: planned_ports(fabric, static, pair) for pair in starmap(Pair, permutations(leaves, 2))}
+    pairs = [pair for pair in of_pair if leaves[pair.server] != leaves[pair.reader]]
+    fitting: dict[str, list[Pair]] = {CROSSING: [], APART: []}
+    for pair in sorted(pairs, key=lambda pair: (-len(of_pair[pair] & possible), pair)):
+        ends = {(port.node.role, fabric.peer(port).node.role) for port in of_pair[pair] & used}
+        if ends == {(Role.LEAF, Role.SPINE)}:
+            fitting[CROSSING].append(pair)
+        if not ends and used.isdisjoint(of_pair[Pair(pair.reader, pair.server)]):
+            fitting[APART].append(pair)
+    chosen: dict[str, list[Pair]] = {APART: [], CROSSING: []}
+    taken: set[Port] = set()
+    wanted = {APART: apart, CROSSING: crossing}
+    for kind, pairs in fitting.items():
+        for pair in pairs:
+            if len(chosen[kind]) < wanted[kind] and not taken & of_pair[pair]:
+                taken |= of_pair[pair]
+                chosen[kind].append(pair)
+    if faults := [
+        f"bystanders.{kind}: {wanted[kind]} wanted, {fabric.name} has room for {len(found)}; lower it"
+        for kind, found in chosen.items()
+        if len(found) < wanted[kind]
+    ]:
         raise ConfigError("bystanders", faults)
-    return {APART: chosen[APART], CROSSING: chosen[CROSSING]}
-
-
-class _Choice:
-    """What the incast uses, what it might use, and what is left for others."""
-
-    def __init__(self, fabric: Fabric, static: RoutePlan, hashed: RoutePlan, incast: Incast) -> None:
-        self._fabric = fabric
-        self._plan = static
-        self._used: Ports = frozenset().union(*(static_ports(fabric, static, pair) for pair in incast.pairs))
-        self._possible: Ports = frozenset().union(*(possible_ports(fabric, hashed, pair) for pair in incast.pairs))
-        hosts = [nic.node for nic in fabric.nics if nic.zone == ZONE]
-        self._free = [host for host in hosts if host not in {*incast.clients, *incast.servers}]
-        self._taken: set[Port] = set()
-
-    def take(self, fits: Callable[[Pair], bool], count: int) -> tuple[Pair, ...]:
-        """Return up to ``count`` pairs that fit, those first which share most with where the incast might be led."""
-        apart = (Pair(*hosts) for hosts in permutations(self._free, 2) if self._crosses_spine(hosts))
-        pairs = [pair for pair in apart if fits(pair)]
-        found: list[Pair] = []
-        for pair in sorted(pairs, key=lambda pair: (-len(self._ports(pair) & self._possible), pair)):
-            ports = self._ports(pair)
-            if len(found) < count and not self._taken & ports:
-                self._taken |= ports
-                found.append(pair)
-        return tuple(found)
-
-    def _ports(self, pair: Pair) -> Ports:
-        return static_ports(self._fabric, self._plan, pair)
-
-    def _crosses_spine(self, hosts: Sequence[NodeId]) -> bool:
-        leaves = {self._fabric.leaf_of(_nic(self._fabric, host)) for host in hosts}
-        return len(leaves) == 2
-
-    def is_apart(self, pair: Pair) -> bool:
-        """Whether neither what is read nor what acknowledges it shares a port with the incast."""
-        back = self._ports(Pair(pair.reader, pair.server))
-        return self._used.isdisjoint(self._ports(pair) | back)
-
-    def crosses(self, pair: Pair) -> bool:
-        """Whether a pair shares uplinks of leaves with the incast, and no other port."""
-        shared = self._ports(pair) & self._used
-        return bool(shared) and all(_is_uplink(self._fabric, port) for port in shared)
-
-
-def _is_uplink(fabric: Fabric, port: Port) -> bool:
-    return port.node.role is Role.LEAF and fabric.peer(port).node.role is Role.SPINE
-
-
-def tiers(fabric: Fabric, clients: Collection[NodeId]) -> dict[Port, str]:
-    """Return what kind each port is: by what it sends from and to, those to clients of the incast apart."""
-    found = {}
-    for port, _ in fabric.directed_ports():
-        peer = fabric.peer(port).node
-        if not peer.is_switch:
-            found[port] = TO_CLIENT if peer in clients else TO_OTHERS
-        elif not port.node.is_switch:
-            found[port] = FROM_HOSTS
-        else:
-            found[port] = _SWITCH_TIERS.get((port.node.role, peer.role), OTHER)
-    return found
-
-
-TO_CLIENT, TO_OTHERS, FROM_HOSTS = "leaf → client", "leaf → other hosts", "host → leaf"
-UP, DOWN, OTHER = "leaf → spine", "spine → leaf", "inter-zone"
-TIERS = (TO_CLIENT, DOWN, UP, TO_OTHERS, OTHER)
-"""Of switches, from the client backwards."""
-_SWITCH_TIERS = {(Role.LEAF, Role.SPINE): UP, (Role.SPINE, Role.LEAF): DOWN}
+    return {kind: tuple(found) for kind, found in chosen.items()}

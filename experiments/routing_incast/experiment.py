@@ -6,5 +6,4 @@ EXPERIMENT = Experiment.of_study(
     __file__,
     "Does an incast's congestion spread further with adaptive routing, and whom does it slow?",
     "RoutingIncastConfig",
-    run="study:run_routing_incast",
 )

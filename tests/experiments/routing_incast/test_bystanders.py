@@ -13,22 +13,15 @@ from controllers.routing import Routing
 from experiments.routing_incast.bystanders import (
     APART,
     CROSSING,
-    DOWN,
-    FROM_HOSTS,
-    OTHER,
-    TO_CLIENT,
-    TO_OTHERS,
-    UP,
     Incast,
     Pair,
     choose_bystanders,
-    possible_ports,
-    static_ports,
-    tiers,
+    planned_ports,
 )
 from fabric.errors import ConfigError
 from fabric.model.identity import Role
 from fabric.model.network import Fabric, Port
+from runs.job_metrics import DOWN, FROM_HOSTS, OTHER, TO_CLIENT, TO_OTHERS, UP, tiers
 from topologies.load import load_fabric
 
 FABRICS = {
@@ -49,13 +42,13 @@ def test_pairs_share_with_the_incast_what_their_kind_says(name: str, clients: in
     static, hashed = plans(fabric)
     incast = Incast.of(fabric, clients, None)
     chosen = choose_bystanders(fabric, static, hashed, incast, 3, crossing)
-    used = {port for pair in incast.pairs for port in static_ports(fabric, static, pair)}
+    used = {port for pair in incast.pairs for port in planned_ports(fabric, static, pair)}
     assert {kind: len(pairs) for kind, pairs in chosen.items()} == {APART: 3, CROSSING: crossing}
     for pair in chosen[APART]:
-        both_ways = static_ports(fabric, static, pair) | static_ports(fabric, static, Pair(pair.reader, pair.server))
+        both_ways = planned_ports(fabric, static, pair) | planned_ports(fabric, static, Pair(pair.reader, pair.server))
         assert used.isdisjoint(both_ways), pair
     for pair in chosen[CROSSING]:
-        shared = used & static_ports(fabric, static, pair)
+        shared = used & planned_ports(fabric, static, pair)
         assert shared, pair
         assert {(port.node.role, fabric.peer(port).node.role) for port in shared} == {(Role.LEAF, Role.SPINE)}
 
@@ -66,7 +59,7 @@ def test_pairs_cross_a_spine_and_take_nothing_from_one_another(name: str) -> Non
     static, hashed = plans(fabric)
     incast = Incast.of(fabric, 1, None)
     chosen = choose_bystanders(fabric, static, hashed, incast, 3, 1)
-    paths = [static_ports(fabric, static, pair) for pairs in chosen.values() for pair in pairs]
+    paths = [planned_ports(fabric, static, pair) for pairs in chosen.values() for pair in pairs]
     assert all(any(port.node.role is Role.SPINE for port in path) for path in paths)
     assert all(a.isdisjoint(b) for a, b in combinations(paths, 2))
     hosts = {host for pairs in chosen.values() for pair in pairs for host in (pair.server, pair.reader)}
@@ -77,11 +70,11 @@ def test_pairs_apart_lie_where_other_routes_would_lead_the_incast() -> None:
     fabric = FABRICS["spread"]
     static, hashed = plans(fabric)
     incast = Incast.of(fabric, 1, None)
-    possible = {port for pair in incast.pairs for port in possible_ports(fabric, hashed, pair)}
+    possible = {port for pair in incast.pairs for port in planned_ports(fabric, hashed, pair)}
     chosen = choose_bystanders(fabric, static, hashed, incast, 4, 2)
-    assert all(possible & static_ports(fabric, static, pair) for pair in chosen[APART])
+    assert all(possible & planned_ports(fabric, static, pair) for pair in chosen[APART])
     # Two of them lead to the client's own leaf, where all that an incast may take there would meet them.
-    down = [port for pair in chosen[APART] for port in static_ports(fabric, static, pair) & possible]
+    down = [port for pair in chosen[APART] for port in planned_ports(fabric, static, pair) & possible]
     assert sum(port.node.role is Role.SPINE for port in down) == 2
 
 

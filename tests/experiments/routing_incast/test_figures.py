@@ -7,8 +7,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from experiments.routing_incast.bystanders import DOWN, TIERS, TO_CLIENT
 from experiments.routing_incast.experiment import EXPERIMENT
+from runs.job_metrics import DOWN, TIERS, TO_CLIENT
 from tests.experiments.own_results import own_figures_drawn, own_result
 
 METRICS = {tier: f"congested_ports.{tier.replace(' → ', '_to_').replace(' ', '_')}" for tier in TIERS}

@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 
 from controllers.planning.policies import ADAPTIVE, ECMP, STATIC
-from experiments.routing_incast.bystanders import DOWN, TIERS, TO_CLIENT, UP
+from experiments.routing_incast.cases import INCAST, Traffic, Variant
 from experiments.routing_incast.config import RoutingIncastConfig, choose
-from experiments.routing_incast.study import INCAST, STUDY, Traffic, Variant, answer
+from experiments.routing_incast.study import STUDY, answer
 from fabric.errors import ConfigError
 from fabric.metrics import by_path, metrics_of
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
-from runs.job_metrics import count_by_tier, deep_ports, deep_shares
+from runs.job_metrics import DOWN, TIERS, TO_CLIENT, UP, congested_numbers, deep_ports, deep_shares
 from runs.registry import resolve
 from runs.session import Session
 from runs.study import Outcome
@@ -77,8 +77,13 @@ def test_a_port_is_congested_in_more_than_the_share_of_samples_not_in_just_that(
 
 
 def test_ports_of_hosts_are_no_ports_of_switches() -> None:
-    tier_of = {"a:1": UP, "a:2": UP, "s:1": DOWN, "h:0": "host → leaf"}
-    assert count_by_tier(["a:1", "a:2", "h:0"], tier_of, (UP, DOWN)) == {UP: 2, DOWN: 0}
+    fabric = config_of().fabric()
+    rows = [(11.0, port, "shared", 20) for port in ("z0l00:9", "z0l01:9", "z0h000:0")]
+    found = congested_numbers(fabric, fabric.computes[-1:], ports_table(*rows), PHASE, 10, 0.5)
+    assert found == {
+        "congested_ports": 2, "congested_ports.leaf_to_client": 0, "congested_ports.spine_to_leaf": 0,
+        "congested_ports.leaf_to_spine": 2, "congested_ports.leaf_to_other_hosts": 0, "congested_ports.inter-zone": 0,
+    }  # fmt: skip
 
 
 def test_a_readers_bandwidth_counts_only_the_time_in_which_it_reads() -> None:
