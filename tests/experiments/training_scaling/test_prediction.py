@@ -8,11 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from experiments.training_scaling import study
+from experiments.training_scaling import steps as made_of_pieces
 from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
-from experiments.training_scaling.playing import messages_graph, needed_nodes, needed_of_nccl, pipeline_times
+from experiments.training_scaling.pipelines import message_bytes, messages_graph, pipeline_times
+from experiments.training_scaling.playing import needed_nodes, needed_of_nccl
 from experiments.training_scaling.prediction import fitted_forward_s, point_of
-from experiments.training_scaling.study import Step, message_bytes, steps_of, summarize, with_packets
+from experiments.training_scaling.scaling import Run
+from experiments.training_scaling.steps import Step, steps_of, with_packets
+from experiments.training_scaling.study import STUDY
 from fabric.config import checked, read_yaml
 from fabric.errors import ConfigError
 from runs.registry import EXPERIMENTS, resolve
@@ -137,7 +140,7 @@ def test_what_is_played() -> None:
 
 def summary_of(found: TrainingScalingConfig, steps: list[Step]) -> dict[str, Any]:
     session: Any = SimpleNamespace(phases=[])
-    return summarize(session, found, pieces(), steps)
+    return STUDY.summarize(session, found, [Run(one.point.case, one.point.gpus, one) for one in steps])
 
 
 def test_the_summary_says_what_binds() -> None:
@@ -161,9 +164,9 @@ def test_a_pipeline_that_is_played_again_stands_beside_the_first(monkeypatch: py
         late = 1.01 if played == 18 else 1.0 if point.training.pipeline.stagger else 1.02
         return (10 + (played - 9) * 0.25) * late, 0.25 * late
 
-    monkeypatch.setattr(study, "play_pipeline", play)
+    monkeypatch.setattr(made_of_pieces, "play_pipeline", play)
     session: Any = None
-    steps = with_packets(session, found, steps_of(found.cases[0], pieces()), pieces())
+    steps = with_packets(session, found, steps_of(found.cases[0], pieces()))
     first, second, _ = steps
     assert first.played_s == pytest.approx(10 + (256 - 9) * 0.25)
     assert second.played_s == pytest.approx(10 + (64 - 9) * 0.25 + second.paper.gradients_s - first.paper.gradients_s)
