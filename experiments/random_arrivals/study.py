@@ -66,10 +66,6 @@ def _answer(found: Found[Arrivals, RandomArrivalsConfig]) -> str:
     return f"Mean waits are within {abs(off_fraction(worst)):.1%} of theory, {words}."
 
 
-def _us(head: str, name: str) -> Column:
-    return Column(head, name, ".3f us")
-
-
 STUDY = Study[Arrivals, RandomArrivalsConfig](
     title="Random arrivals: how long packets wait at a link",
     cases=Arrivals.grid,
@@ -80,15 +76,11 @@ STUDY = Study[Arrivals, RandomArrivalsConfig](
         CaseTable(
             "Waits",
             (
-                Column("load", "load"),
-                _us("mean wait", "mean_wait_s"),
-                _us("standard error", "error_s"),
-                _us("M/D/1", "theory_wait_s"),
+                "load {load}, mean wait {mean_wait_s|.3f us}, standard error {error_s|.3f us}, "
+                "M/D/1 {theory_wait_s|.3f us}",
                 Column("off", off_fraction, "+.1%"),
-                _us("these arrivals", "explained_wait_s"),
-                _us("a packet off", "most_off_s"),
-                _us("longest", "longest_wait_s"),
-                Column("lost", "lost_packets"),
+                "these arrivals {explained_wait_s|.3f us}, a packet off {most_off_s|.3f us}, "
+                "longest {longest_wait_s|.3f us}, lost {lost_packets}",
             ),
             "errors: of means of batches; these arrivals: Lindley's recursion of when they were sent",
             rows=_measured,
