@@ -19,6 +19,7 @@ from pydantic import Field
 from controllers.planning.paths import path_load
 from controllers.planning.plan import RoutePlan
 from fabric.config import Strict
+from fabric.measures import Better, Measure
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import gpu_of
 from fabric.model.network import Fabric, Port
@@ -81,6 +82,13 @@ def ideal_algbw_Bps(  # noqa: N802 - bytes, not bits
     nics = most_nics(rails_in_common(fabric, ranks)) if fabric.inside is None else nics_of_gpus(fabric)
     whole = metrics.ideal_algbw(fabric.nic_rate_bps * nics, max(busy.values()))
     return whole * metrics.payload_fraction(fabric.mtu_bytes)
+
+
+CROWDING = Measure(
+    "busiest_link_of_nic",
+    "load of the busiest link over that of the busiest NIC, by the routes as planned",
+    Better.LESS,
+)
 
 
 def crowding_of(fabric: Fabric, plan: RoutePlan, ranks: Sequence[NodeId], flows: Sequence[Flow]) -> float:

@@ -8,19 +8,20 @@ from experiments.collectives.sizes import IDEAL, sizes_of
 from fabric.measures import Better, Measure
 from fabric.records.cells import Cell, quantity
 from runs.case_tables import CaseTable, Column
+from runs.placement import CROWDING
 from runs.study import Found, Outcome, Played, Question
 from traffic.collectives.step_numbers import times_by_size
 from traffic.metrics import payload_fraction
 
 NEAR = 0.95
 """A share of the closed form above which it is called reached."""
-REACHED, CROWDING = "of_closed_form_fraction", "busiest_link_of_nic"
+REACHED = "of_closed_form_fraction"
 AnyFound = Found[Play, CollectivesConfig]
 
 
 def _measure(played: Played[Play, CollectivesConfig]) -> dict[str, float]:
     """Return the closed form, and how much of it the largest size reached."""
-    values, counted = {CROWDING: played.counted[CROWDING]}, played.counted
+    values, counted = {CROWDING.name: played.counted[CROWDING.name]}, played.counted
     if (ideal_Bps := counted.get("ideal_algbw_Bps")) is not None:  # noqa: N806 - bytes, not bits
         values[IDEAL] = ideal_Bps * played.case.busbw_factor
         if times := times_by_size(played.rows("steps")):
@@ -45,8 +46,8 @@ def _binding(one: Outcome[Play]) -> Cell:
     pipelines are full, which a larger size divides by more bytes, and ranks that talk to one peer after the other."""
     if one[REACHED] >= NEAR:
         return "NIC"
-    if one[CROWDING] > 1 / NEAR:
-        return ("a link that flows share: ", quantity(1 / one[CROWDING], ".0%"))
+    if one[CROWDING.name] > 1 / NEAR:
+        return ("a link that flows share: ", quantity(1 / one[CROWDING.name], ".0%"))
     return "time to fill, or peers in turn"
 
 
@@ -55,9 +56,7 @@ CLOSED_FORMS = Question[Play, CollectivesConfig](
     measures=(
         Measure(IDEAL, "busbw of the closed form"),
         Measure(REACHED, "busbw at the largest size over that of the closed form", Better.MORE),
-        Measure(
-            CROWDING, "load of the busiest link over that of the busiest NIC, by the routes as planned", Better.LESS
-        ),
+        CROWDING,
     ),
     answer=_answer,
     tables=(

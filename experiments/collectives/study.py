@@ -8,13 +8,13 @@ element of every step, and a wrong one ends the run.
 from __future__ import annotations
 
 from experiments.collectives.cases import Play, plays
-from experiments.collectives.closed_forms import CLOSED_FORMS, CROWDING
+from experiments.collectives.closed_forms import CLOSED_FORMS
 from experiments.collectives.config import CollectivesConfig
 from experiments.collectives.gradients import GRADIENTS
 from experiments.collectives.sizes import SIZES
 from fabric.units import format_size
 from runs.jobs import collective_job, started
-from runs.placement import RankOrder, crowding_of, ideal_algbw_Bps, order_ranks, ranks_of
+from runs.placement import CROWDING, RankOrder, crowding_of, ideal_algbw_Bps, order_ranks, ranks_of
 from runs.session import Session
 from runs.study import Study
 from traffic.collectives.job import CollectiveJob
@@ -38,7 +38,7 @@ def _play(session: Session, config: CollectivesConfig, case: Play) -> dict[str, 
             steps = [sized(job, case, config, in_place=True)]
             session.run_phase(f"{case.name}_in_place", f"{case.title}, in place", steps, 0.0)
     ideal_Bps = ideal_algbw_Bps(fabric, ranks, flows)  # noqa: N806 - bytes, not bits
-    crowding = {CROWDING: crowding_of(fabric, session.live.plan, ranks, flows)}
+    crowding = {CROWDING.name: crowding_of(fabric, session.live.plan, ranks, flows)}
     return crowding if ideal_Bps is None else {**crowding, "ideal_algbw_Bps": ideal_Bps}
 
 

@@ -40,7 +40,7 @@ from fabric.units import format_size
 from runs.case_tables import Column, case_table
 from runs.jobs import ordered_ranks
 from runs.node_use import LIMITS, CountedSteps, busiest, counters_of, limits_frame, served
-from runs.placement import link_loads, zones_of_nodes
+from runs.placement import CROWDING, link_loads, zones_of_nodes
 from runs.session import Session
 from runs.study import Found, Outcome, Played, Study
 from runs.true_scale import scale_words, true_rate
@@ -67,7 +67,7 @@ def run_hfreduce_vs_nccl(session: Session, config: HFReduceVsNcclConfig) -> dict
         nodes = play.variant.nodes(fabric, play.count)
         flows = play.variant.flows(zones_of_nodes(fabric, nodes))
         ranks = ordered_ranks(session, config.rank_order, nodes, flows)
-        counted[play.name] = {"busiest_link_of_nic": _crowding(session, play.variant, ranks)}
+        counted[play.name] = {CROWDING.name: _crowding(session, play.variant, ranks)}
         with closing(play.variant.job(session, config, ranks, play.size)) as job:
             job.start()
             session.warm_up(job)
@@ -171,11 +171,7 @@ def _over_phases(found: Phases) -> Iterator[Metric]:
 MEASURES = (
     Measure("network_ideal_Bps", "algbw that the network allows, by the bytes that the busiest NIC sends"),
     Measure("limit_Bps", "algbw that the tightest limit inside a node allows, less headers"),
-    Measure(
-        "busiest_link_of_nic",
-        "load of the busiest link over that of the busiest NIC, by the routes as planned",
-        Better.LESS,
-    ),
+    CROWDING,
     Measure("times_nccl", "algbw over that of NCCL's ring on as many nodes", Better.MORE),
     Measure("algbw_Bps_per_price", "algbw at full scale over the price of a node", Better.MORE),
 )

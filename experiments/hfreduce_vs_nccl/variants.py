@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside
@@ -14,13 +14,14 @@ from fabric.model.network import Fabric
 from fabric.records.cells import Quantity, quantity
 from fabric.units import format_size
 from runs.cases import Case, axis
+from runs.jobs import collective_job
 from runs.placement import BOTH_ZONES_FROM, Flow, nics_of_gpus, nodes_over_zones, ranks_of, zones_of_nodes
 from runs.session import Session
 from runs.true_scale import true_rate
 from traffic import metrics
-from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
+from traffic.collectives.hfreduce import HFReduceConfig, TreeKind, trees_of
 from traffic.collectives.job import CollectiveJob
-from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
+from traffic.collectives.nccl import Algorithm, NcclConfig, nccl_flows, sent_fraction
 from traffic.collectives.node_limits import NodeLimit, hfreduce_limits, ring_limits
 from traffic.collectives.trees import sent_fractions, tree_flows
 
@@ -113,18 +114,12 @@ class Variant:
 
     def job(self, session: Session, config: HFReduceVsNcclConfig, ranks: Sequence[NodeId], size: int) -> CollectiveJob:
         """Return the job that plays it over ``ranks``."""
-        common: dict[str, Any] = {
-            "dtype": config.dtype,
-            "size": size,
-            "step_timeout": config.step_timeout,
-            "ranks_per_process": config.ranks_per_process,
-        }
+        common = {"dtype": config.dtype, "size": size, **config.of_ranks}
         if isinstance(self.algorithm, Algorithm):
             fabric = session.live.fabric
             rings = nics_of_gpus(fabric)  # Each has its part of NCCL's data, where a switch joins a node's GPUs.
             made = NcclConfig(**common, algorithm=self.algorithm.value, slice=config.slice, channels=rings)
-            address_of = None if fabric.inside is None else fabric.address_inside
-            return NcclJob(session.stage, made, ranks_of(fabric, ranks), address_of)
+            return collective_job(session, made, ranks_of(fabric, ranks))
         hfreduce = HFReduceConfig(
             **common,
             chunk=config.chunk,
@@ -133,7 +128,7 @@ class Variant:
             tree=self.algorithm,
             nvlink=self.nvlink,
         )
-        return HFReduceJob(session.stage, hfreduce, ranks)
+        return collective_job(session, hfreduce, ranks)
 
 
 def variants(fabric: Fabric) -> tuple[Variant, ...]:
