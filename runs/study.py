@@ -328,7 +328,7 @@ class SameJobs:
             return counted, self.behind(session, config, jobs)
 
     def _play(self, session: Session, config: Any, case: Any, jobs: Sequence[Job]) -> None:
-        session.use_queueing(case.queueing)
+        use_settings(session, config, case)
         session.run_phase(case.name, case.title, jobs, attrgetter(self.lasts)(config))
 
 

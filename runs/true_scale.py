@@ -25,11 +25,6 @@ def scale_words(fabric: Fabric) -> str:
     return "" if fabric.scale == 1 else f", times the scale of {fabric.scale:,.10g}"
 
 
-def noted(fabric: Fabric, text: str) -> str:
-    """Return a note, with the reason behind it if what is published is left out."""
-    return "; ".join(filter(None, (text, why_alone(fabric))))
-
-
 def why_alone(fabric: Fabric) -> str | None:
     """Return why what is published is left out beside numbers that the network does not decide alone; None at the true
     rate."""

@@ -13,7 +13,7 @@ from fabric.measures import Measure
 from fabric.metrics import Metric, metrics_of
 from runs.case_tables import CaseTable
 from runs.study import Found, Outcome, Played, Point, Question
-from runs.true_scale import noted, why_alone
+from runs.true_scale import why_alone
 from traffic.work.expert_measures import DTYPES, SENT, sent_Bps
 from traffic.work.generators.deepep_kernels import PUBLISHED_BPS
 from traffic.work.generators.expert_step import HIDDEN, PUBLISHED_S
@@ -45,7 +45,7 @@ def _note(found: Found[Any, ExpertParallelConfig]) -> str:
     text = (
         f"bandwidth counts a rank's own node, as DeepEP's does; {nodes - 1}/{nodes} of it cross the NIC; it is that of "
     )
-    return noted(found.fabric, text + counted)
+    return "; ".join(filter(None, (text + counted, why_alone(found.fabric))))
 
 
 def _paper(found: Found[Any, ExpertParallelConfig]) -> list[Metric]:

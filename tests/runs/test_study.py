@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from fabric.config import Strict
 from fabric.errors import ConfigError, ResultError
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing
+from fabric.records.cells import Quantity
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from runs.case_tables import Answer, CaseTable, Column, case_table, columns, over_theory, say
@@ -29,6 +31,8 @@ from runs.study import (
     Outcome,
     Part,
     Played,
+    Point,
+    Question,
     SameJobs,
     Study,
     medians,
@@ -182,6 +186,69 @@ def test_a_part_has_its_own_numbers_and_one_without_a_name_all() -> None:
     assert Part("", one).values == one.values
 
 
+@dataclass(frozen=True)
+class Writes(Case, name="written_{place}", title="{place} written"):
+    place: int = axis(lambda _: [1, 2])
+
+
+def test_a_further_question_sees_its_own_cases_alone_and_is_silent_without_them() -> None:
+    asked = Question[Any, Any](
+        kinds=Writes,
+        measure=lambda played: {"size_bytes": 2048.0 * played.case.place},
+        aside=lambda found, one: {"of_all": one["size_bytes"] / sum(other["size_bytes"] for other in found.outcomes)},
+        over_cases=lambda found: [Metric("all", "", "written", len(found.outcomes))],
+        answer=lambda found: f"{len(found.outcomes)} written.",
+        points=lambda _, one: [Point({"part": "half"}, {"half_bytes": one["size_bytes"] / 2})] if one.aside else [],
+        tables=(CaseTable("Written", "size {size_bytes}, share {of_all|.0%}"),),
+        more=lambda found: {"written": True},
+    )
+    study = Study[Any, Any](
+        title="Both", cases=lambda _: (), measure=lambda _: {"cases": 1.0}, answer=lambda found: "Played.",
+        further=(asked,),
+    )  # fmt: skip
+    session: Any = SimpleNamespace(phases=[], live=SimpleNamespace(fabric=None))
+    read = Reads.grid(SimpleNamespace(queueings=[Queueing.LANES], loads=[0.5], limits=[2], repeats=1))
+    both = study.summarize(session, None, [*read, *Writes.grid(None)])
+    assert both["answer"] == "Played. 2 written."
+    assert [one.path for one in both["metrics"]] == [
+        "lanes_0p5_rts_2_1.cases", "written_1.cases", "written_1.size_bytes", "written_2.cases", "written_2.size_bytes",
+        "all.written",
+    ]  # fmt: skip
+    assert [(table.title, table.words) for table in both["tables"]] == [
+        ("Written", [["2 KiB", "33%"], ["4 KiB", "67%"]])
+    ]
+    assert [(one["phase"], one["settings"]["part"], one["aside"]["half_bytes"]) for one in both["cases"]] == [
+        ("written_1", "half", 1024.0), ("written_2", "half", 2048.0)
+    ]  # fmt: skip
+    alone = study.summarize(session, None, read)
+    assert (alone["answer"], alone["tables"], "written" in alone) == ("Played.", [], False)
+
+
+def test_a_case_s_failures_are_its_phase_s_and_its_policy_is_the_fabric_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr("runs.study.schedule_failures", lambda lines, fabric, seed: SimpleNamespace(events=lines))
+    monkeypatch.setattr("runs.study.play_case", lambda *args: done.append((args[4] and args[4].events, args[5])))
+    session: Any = SimpleNamespace(
+        use_routing=lambda routing, label: done.append((routing, label)), use_queueing=done.append,
+        live=SimpleNamespace(fabric=None),
+    )  # fmt: skip
+    routing = SimpleNamespace(model_copy=lambda update: update["policy"].name)
+    config: Any = SimpleNamespace(queueing=Queueing.LANES, routing=routing, seed=1)
+    for lines in (["cut"], []):
+        case: Any = SimpleNamespace(
+            in_config=lambda own: own, policy=SimpleNamespace(name="ecmp"), failures=lines, format="{}".format
+        )
+        Jobs(lambda *_: [], fails="lines")(session, config, case)
+    assert done == [
+        ("ecmp", "ecmp"),
+        Queueing.LANES,
+        (["cut"], "lines"),
+        ("ecmp", "ecmp"),
+        Queueing.LANES,
+        (None, "lines"),
+    ]
+
+
 class Limits(Strict):
     at_once: int | None = 8
     of: int = 1
@@ -245,6 +312,26 @@ def test_a_text_says_what_a_table_would() -> None:
     assert say(one, "{limit}: {rate_Bps}, {rate_Bps|.1f GB/s}, {p99_s}, {none_s}") == (
         "no limit: 2.500 GB/s, 2.5 GB/s, > 2 s, -"
     )
+
+
+def test_rows_are_parts_of_cases_or_what_has_names_and_a_cell_has_several_numbers() -> None:
+    found = found_of({"rate_Bps": 1e9, "all": 4.0}, {"all": 2.0})
+    parts = CaseTable(
+        "Parts",
+        (
+            "of {part}, all {all}, half {half}",
+            Column("both", "{half|.0f} of {all|.0f}, {limit}"),
+            Column("lost", "lost", otherwise="N/A"),
+        ),
+        parts=lambda found, one: [Point({"part": name}, {"half": one["all"] / 2}) for name in ("a", "b")],
+        having="rate_Bps",
+    ).of(found)
+    assert parts.words == [[name, "4", "2", "2 of 4, no limit", "N/A"] for name in ("a", "b")]
+    both = parts.rows[0][3]
+    assert isinstance(both, tuple) and [one.value for one in both if isinstance(one, Quantity)] == [2.0, 4.0]
+    named = CaseTable("Rows", "what {what}, time {time_s}, x {x|.1f}", rows=lambda _: [
+        {"what": "a", "time_s": 0.002, "x": None}, {"what": "b", "time_s": math.nan, "x": 2}]).of(found)  # fmt: skip
+    assert named.words == [["a", "2 ms", "-"], ["b", "-", "2.0"]]
 
 
 def test_an_answer_is_said_case_by_case_and_group_by_group() -> None:
