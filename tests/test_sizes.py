@@ -21,7 +21,6 @@ LARGER = {
         "TopologySummary",
     ): "one per key of what users write or read",
     ("runs/config.py", "RunConfig"): "one per key of what users write or read",
-    ("runs/study.py", "Study"): "one per key of what users write or read",
     ("cluster/platform/responses.py", "JobBrief"): "one per key of what users write or read",
     ("fabric/queueing/vl_abi.py", "LaneStats"): "one per member of the kernel's structure",
     ("fabric/queueing/vl.py", "VlConfig"): "one per member of the kernel's structure",

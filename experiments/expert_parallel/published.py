@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.expert_parallel.config import GPUS, ExpertParallelConfig
 from fabric.measures import Measure
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, metric_path, metrics_of
 from runs.case_tables import CaseTable
 from runs.study import Found, Outcome, Played, Point, Question
 from runs.true_scale import why_alone
@@ -32,7 +32,7 @@ def _calls(found: Found[Any, ExpertParallelConfig], one: Outcome[Any]) -> Iterat
     """Yield the calls that move tokens."""
     config, published = found.config, PUBLISHED_BPS.get(found.config.nodes * GPUS, {})
     for what, dtype in DTYPES.items():
-        sent, rate = config.sent.nodes_per_token * config.tokens * config.shrink, one[f"{JOB}.{SENT.of(what)}"]
+        sent, rate = config.sent.nodes_per_token * config.tokens * config.shrink, one[metric_path(JOB, SENT.of(what))]
         numbers = {"rank_bytes": sent * token_bytes(HIDDEN, dtype), "call_Bps": rate}
         numbers |= {"nic_Bps": rate * ((config.nodes - 1) / config.nodes)}
         numbers |= {"published_Bps": published[what]} if published and not why_alone(found.fabric) else {}
