@@ -118,9 +118,10 @@ def test_a_variants_failure_that_was_never_due_is_told(monkeypatch: pytest.Monke
     done = pd.DataFrame({"phase": ["cut", "other"], "causes": ["0", "1"], "missed": "", "state": "rate 0.5"})
     session = session_of(Phase("cut", "cut", "lanes", 1.0, 2.0, "static", 1.0, 1.5), done)
     monkeypatch.setattr("runs.study.started", lambda *_: nullcontext())
+    assert isinstance(STUDY.play, Jobs)
+    play = replace(STUDY.play, make=lambda *_: [])
     for case in Variant.grid(config):
-        assert isinstance(STUDY.play, Jobs)
-        replace(STUDY.play, make=lambda *_: [])(session, config, case)
+        play(session, config, case)
     (check,) = session.checks
     assert check.status is Status.DEGRADED
     assert check.text == (
@@ -130,7 +131,7 @@ def test_a_variants_failure_that_was_never_due_is_told(monkeypatch: pytest.Monke
     assert [None if one is None else len(one.events) for one in session.schedules] == [4, None], "each begins and ends"
     done.loc[1, "phase"] = "cut"
     session.checks.clear()
-    replace(STUDY.play, make=lambda *_: [])(session, config, Variant.grid(config)[0])
+    play(session, config, Variant.grid(config)[0])
     assert session.checks == []
 
 
