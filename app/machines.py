@@ -64,7 +64,7 @@ def _own_address() -> str:
     except OSError as error:
         raise UsageError(
             f"no address of this machine is known ({error}); give one that the others reach: --address"
-        ) from (error)
+        ) from error
 
 
 @contextmanager
