@@ -80,7 +80,7 @@ def test_programs_have_a_small_dev_of_their_own_and_the_queues_asked_for(command
     assert done.returncode == 0, done.stdout + done.stderr
     seen = json.loads(done.stdout)
     assert {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"} <= set(seen["dev"])
-    assert set(seen["dev"]) <= {*NODES, *LINKS, "net", "pts", "shm"}
+    assert set(seen["dev"]) <= {*NODES, *LINKS, "mqueue", "net", "pts", "shm"}
     assert seen["unlinked"] == [], "without /dev/null other programs of the world would fail"
     assert seen["null_mode"] == 0o600
     assert stat.S_IMODE(Path("/dev/null").stat().st_mode) == 0o666
