@@ -22,7 +22,7 @@ from experiments.shared_cluster.day_data import (
     resync_rate,
 )
 from fabric.records.palette import FAILURE, GREY, INK, LANES, PALE, series, series_of
-from fabric.report.figures.style import framed
+from fabric.report.figures.style import HALO, framed
 from fabric.report.users_jobs import Held, Life, UsersJob, UsersJobs, users_jobs_of
 from fabric.results import Phase, Result
 
@@ -155,7 +155,7 @@ def _mark(panel: Axes, row: int, one: Held) -> None:
         return
     mark = {"suspend": "|", "restart": "x"}.get(one.end, "o")
     panel.plot(one.until_s, row, mark, color=INK, markersize=13 if mark == "|" else 6, markeredgewidth=2,
-               zorder=6)  # fmt: skip
+               zorder=6, path_effects=HALO)  # fmt: skip
 
 
 def _draw_jobs(panel: Axes, day: _Day, jobs: Sequence[UsersJob], colours: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from fabric.records.figure_forms import CASES, Bands, Bars, Form, Level, Lines, 
 from fabric.records.palette import GREY, INK, QUEUEINGS, series
 from fabric.records.words import number_words
 from fabric.report.figures import FigureSpec, RepeatedSpec
-from fabric.report.figures.style import LINE_STYLES, framed, headed, panel_grid
+from fabric.report.figures.style import HALO, LINE_STYLES, framed, headed, panel_grid
 from fabric.results import Result
 from fabric.units import format_time
 
@@ -326,7 +326,7 @@ def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[flo
         values = [one.case.value(mark) for one in bars]
         marker = "|" if mark.marker == "_" and form.looks.horizontal else mark.marker
         panel.plot(*(at, values)[::turn], marker, color=mark.colour, markersize=mark.size, markeredgewidth=1.6,
-                   label=mark.label)  # fmt: skip
+                   label=mark.label, path_effects=HALO)  # fmt: skip
     across = panel.hlines if form.looks.horizontal else panel.vlines
     for place, one in zip(at, bars, strict=True):
         if one.number.upto:

@@ -19,6 +19,7 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.patheffects import withStroke
 
 from fabric.errors import ResultError
 from fabric.records.palette import GREY, LANES, OWN_LANES, PALE, UNKNOWN, VERDICTS, lane_colours
@@ -31,6 +32,8 @@ _colours_of_run: ContextVar[Mapping[str, str]] = ContextVar("colours_of_run", de
 """Of the run whose figure is being drawn."""
 LEVEL_ORDER = tuple(LANES)
 LINE_STYLES = ("-", "--", "-.", ":")
+HALO = (withStroke(linewidth=3.6, foreground="white"),)
+"""Around dark marks, so that they stand out from dark bars."""
 
 _RC = {
     "font.size": SCREEN_FONT_PT,
