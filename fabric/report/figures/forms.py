@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter
 
 from fabric.estimates import Estimate, estimate
@@ -34,6 +35,8 @@ _HEADROOM = 1.04
 """So that a level at the top is not the frame."""
 _BEHIND_WORDS = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.0}
 """Of the words at a level, which other lines may cross."""
+_EDGE = withStroke(linewidth=3.6, foreground="white")
+"""So that a dark mark shows on a dark bar."""
 
 
 @dataclass(frozen=True)
@@ -326,7 +329,7 @@ def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[flo
         values = [one.case.value(mark) for one in bars]
         marker = "|" if mark.marker == "_" and form.looks.horizontal else mark.marker
         panel.plot(*(at, values)[::turn], marker, color=mark.colour, markersize=mark.size, markeredgewidth=1.6,
-                   label=mark.label)  # fmt: skip
+                   label=mark.label, path_effects=[_EDGE])  # fmt: skip
     across = panel.hlines if form.looks.horizontal else panel.vlines
     for place, one in zip(at, bars, strict=True):
         if one.number.upto:
