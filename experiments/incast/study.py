@@ -169,9 +169,9 @@ STUDY = Study[Senders, IncastConfig](
             rows="{servers} servers",
             colour="{control}",
             dash="{queueing}",
-            labels=("number of servers that may send at once", ""),
+            labels=("number of reads sent at once", ""),
             levels=(Level(Number("nic_Bps", "the client's NIC", 1e-9, colour=GREY), of="reads (GB/s)"),),
-            looks=Looks(12.0, 2.75),
+            looks=Looks(9.0, 2.3, columns=2),
         ),
     ),
 )

@@ -23,6 +23,8 @@ from fabric.units import format_time
 
 _WORDS_PT, _GAP_PT = 8.0, 3.0
 """Of the number at a bar, and from the bar or a mark to it."""
+_BESIDE = 0.1
+"""From the points of one line to those of the next, of the way to the next category."""
 _WIDTH = 0.8
 """Of all bars at a place, of the way to the next one."""
 _MARKERS = "osD^vPX*"
@@ -34,6 +36,7 @@ _HEADROOM = 1.04
 """So that a level at the top is not the frame."""
 _BEHIND_WORDS = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.0}
 """Of the words at a level, which other lines may cross."""
+"""So that a dark mark shows on a dark bar."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +156,8 @@ def _has(case: Shown, text: str) -> bool:
 
 def _height(form: Form, cases: Sequence[Shown]) -> float:
     if isinstance(form, Lines):
-        rows = len(_distinct(cases, form.rows))
-        return form.looks.height * (-(-rows // form.looks.columns) if form.looks.columns else rows)
+        rows, columns = len(_distinct(cases, form.rows)), form.looks.columns
+        return form.looks.height * (-(-rows * len(form.numbers) // columns) if columns else rows)
     places = len(_distinct(cases, form.x)) if isinstance(form, Bars) else 0
     return form.looks.height + form.looks.places.inches * places
 
@@ -380,8 +383,9 @@ def _line_panels(body: SubFigure, form: Lines, cases: Sequence[Shown]) -> list[A
     panels = panel_grid(body, len(shown), across, sharex=is_x_shared, sharey=form.looks.log_y)
     for panel, (row, number) in zip(panels, shown, strict=True):
         mine = of_row[row]
-        for look, points in _lines_of(form, mine, cases):
-            _draw_line(panel, form, number, points, look)
+        lines = list(_lines_of(form, mine, cases))
+        for place, (look, points) in enumerate(lines):
+            _draw_line(panel, form, number, points, look, (place - (len(lines) - 1) / 2) * _BESIDE)
         panel.set_title(row)
         for level in form.levels:
             if level.of in ("", number.label):
@@ -426,13 +430,15 @@ def _places(form: Lines, cases: Sequence[Shown]) -> dict[str, float]:
     return {name: float(place) for place, name in enumerate(names)}
 
 
-def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown], look: Mapping[str, Any]) -> None:
-    places = _places(form, points)
+def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown], look: Mapping[str, Any],
+               beside: float) -> None:  # fmt: skip
+    """Draw a line over numbers; over categories points, each ``beside`` its place, since lines do not join those."""
+    is_joined = _are_numbers([one.format(form.x) for one in points])
+    places = {name: place + (0 if is_joined else beside) for name, place in _places(form, points).items()}
     known = [(places[one.format(form.x)], estimate) for one in points if (estimate := one.estimate(number)) is not None]
     found = sorted(known, key=lambda one: one[0])
-    names = [one.format(form.x) for one in points]
     panel.plot([place for place, _ in found], [one.median for _, one in found], markersize=4, markerfacecolor="white",
-               **{**look, "linestyle": look["linestyle"] if _are_numbers(names) else ""})  # fmt: skip
+               **{**look, "linestyle": look["linestyle"] if is_joined else ""})  # fmt: skip
     for place, one in found:
         if one.low is not None and one.high is not None:
             panel.vlines(place, one.low, one.high, color=look["color"], linewidth=1.2)

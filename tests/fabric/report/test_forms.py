@@ -66,7 +66,14 @@ def test_a_line_has_a_point_per_case_and_a_level_where_it_belongs() -> None:
     assert (rates.get_title(loc="left"), rates.get_ylabel()) == ("4 servers", "GB/s")
     assert all(line.get_linestyle() == "None" for line in rates.lines[:2]), "nothing lies between off and 2"
     assert [label.get_text() for label in rates.get_xticklabels()] == ["off", "2"]
+    left, right = (list(map(float, line.get_xdata())) for line in rates.lines[:2])  # type: ignore[arg-type]
+    assert all(one < place < other for one, place, other in zip(left, (0, 1), right, strict=True)), "none hides another"
     assert times.get_yscale() == "log"
+
+
+def test_each_row_of_panels_has_its_height_when_they_stand_in_columns() -> None:
+    beside, below = (drawn(replace(LINES, looks=Looks(columns=columns)), summary_of()) for columns in (2, 1))
+    assert below.get_figheight() - beside.get_figheight() == pytest.approx(Looks().height, rel=0.1)
 
 
 def test_over_runs_points_are_medians_with_intervals() -> None:
