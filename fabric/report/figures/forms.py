@@ -36,7 +36,6 @@ _HEADROOM = 1.04
 """So that a level at the top is not the frame."""
 _BEHIND_WORDS = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.0}
 """Of the words at a level, which other lines may cross."""
-"""So that a dark mark shows on a dark bar."""
 
 
 @dataclass(frozen=True)
