@@ -97,7 +97,7 @@ STUDY = Study[Epochs, DataLoaderConfig](
             marks=(Number("loader.ideal_epoch_s", "at an even rate", 1e3, colour=GREY, size=26),),
             x="{prefetch}",
             panels=GROUP,
-            labels=("batches asked for ahead", "time of a reader's epoch (ms)"),
+            labels=("number of batches ahead", "time of a reader's epoch (ms)"),
             stacked=True,
         ),
     ),
