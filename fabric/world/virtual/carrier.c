@@ -243,27 +243,6 @@ static void get(struct machine *machine, void *to, size_t bytes)
 	}
 }
 
-/* As the guest itself would (peers.c.inc): what it says next is more, or less. */
-static void becomes_busy(unsigned int guest)
-{
-	struct time_travel_clock *clock = &peers->clocks[guest];
-
-	if (!clock->idle)
-		return;
-	time_travel_store(&clock->until, 0);
-	time_travel_store(&clock->idle, 0);
-	time_travel_store(&clock->turn, clock->turn + 1);
-}
-
-static void becomes_idle(unsigned int guest, u64 until)
-{
-	struct time_travel_clock *clock = &peers->clocks[guest];
-
-	time_travel_store(&clock->turn, clock->turn + 1);
-	time_travel_store(&clock->until, until);
-	time_travel_store(&clock->idle, 1);
-}
-
 static void take_frames(struct machine *machine, const struct header *header)
 {
 	struct time_travel_ring *ring = time_travel_ring(peers, guests, header->guest, header->to);
@@ -271,7 +250,7 @@ static void take_frames(struct machine *machine, const struct header *header)
 
 	if (ring->written != header->at || place + header->bytes > TIME_TRAVEL_RING_BYTES || !(own & (1U << header->to)))
 		lost(machine, "frames came that are not the next ones");
-	becomes_busy(header->guest);
+	time_travel_set_busy(&peers->clocks[header->guest]);
 	get(machine, ring->messages + place, header->bytes);
 	time_travel_store(&ring->written, header->at + header->bytes);
 }
@@ -283,7 +262,7 @@ static void take_words(struct machine *machine, unsigned int guest)
 	unsigned int other;
 
 	get(machine, &words, sizeof(words));
-	becomes_busy(guest);
+	time_travel_set_busy(clock);
 	for (other = 0; other < guests; other++) {
 		if (!(own & (1U << other))) /* Those for guests here came with their frames. */
 			time_travel_store(&time_travel_ring(peers, guests, guest, other)->written, words.written[other]);
@@ -291,7 +270,7 @@ static void take_words(struct machine *machine, unsigned int guest)
 	}
 	time_travel_store(&clock->promise, words.promise);
 	if (words.idle)
-		becomes_idle(guest, words.until);
+		time_travel_set_idle(clock, words.until);
 }
 
 static void wake(void)

@@ -22,9 +22,9 @@ def body(function: str, source: str = SOURCE) -> str:
     return found[0]
 
 
-def stores(function: str, source: str = SOURCE) -> tuple[str, ...]:
+def stores(function: str) -> tuple[str, ...]:
     """Return which members of its clock a guest sets, in their order: others see them in this order, too."""
-    return tuple(re.findall(r"time_travel_store\(&clock->(\w+),", body(function, source)))
+    return tuple(re.findall(r"time_travel_store\(&clock->(\w+),", body(function, SHARED)))
 
 
 def loads() -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def test_a_guest_looks_at_the_turn_before_and_after_all_else_and_at_promises_bef
 
 
 def test_no_guest_goes_beyond_what_another_one_may_still_send() -> None:
-    order = (*stores("time_travel_becomes_busy"), "take")
+    order = (*stores("time_travel_set_busy"), "take")
     assert sorted(order) == ["idle", "take", "turn", "until"]
     found = list(bounds(order))
     assert len(found) == 210
@@ -90,16 +90,18 @@ def test_one_would_if_the_turn_changed_first(order: Sequence[str]) -> None:
 
 
 def test_who_becomes_idle_says_so_last() -> None:
-    assert stores("time_travel_becomes_idle") == ("turn", "until", "idle")
+    assert stores("time_travel_set_idle") == ("turn", "until", "idle")
+    for what in ("busy", "idle"):
+        assert f"time_travel_set_{what}(" in body(f"time_travel_becomes_{what}")
     called = body("time_travel_waited_for")
     assert called.index("time_travel_becomes_busy()") < called.index("time_travel_take()")
 
 
 def test_the_carrier_says_what_a_guest_of_another_machine_says_in_the_same_order() -> None:
-    for what in ("busy", "idle"):
-        assert stores(f"becomes_{what}", CARRIER) == stores(f"time_travel_becomes_{what}")
+    assert set(re.findall(r"time_travel_store\(&clock->(\w+),", CARRIER + SOURCE)) == {"promise"}, "the rest is shared"
     said = body("take_words", CARRIER)
-    order = [said.index(word) for word in ("becomes_busy(", "->written", "->taken", "clock->promise", "becomes_idle(")]
+    words = ("time_travel_set_busy(", "->written", "->taken", "clock->promise", "time_travel_set_idle(")
+    order = [said.index(word) for word in words]
     assert order == sorted(order)
 
 
