@@ -56,10 +56,12 @@ def add_live_options(parser: argparse.ArgumentParser, what: str, metrics: str = 
     parser.add_argument("--port", type=int, metavar="PORT", help=port)
 
 
-def require_live_for_port(options: argparse.Namespace) -> None:
-    """Raise UsageError for the port of a page that is not asked for."""
+def live_port(options: argparse.Namespace) -> int | None:
+    """The port of a command's page, 0 for any that is free; None without ``--live``. Raises UsageError for the port of
+    a page that is not asked for."""
     if options.port is not None and not options.live:
         raise UsageError(f"--port {options.port}: is of the page of --live; give that, too, or omit it")
+    return options.port or 0 if options.live else None
 
 
 def size_bytes(text: str) -> int:

@@ -23,7 +23,7 @@ from app.commands.options import (
     add_live_options,
     add_set_option,
     add_sflow_options,
-    require_live_for_port,
+    live_port,
 )
 from app.commands.progress import Display
 from app.commands.streams import begin_streams
@@ -130,7 +130,7 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
     spec = replace(spec, captures=streams.captures, sflow=streams.sflow)
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
-    require_live_for_port(options)
+    port = live_port(options)
     if options.guests > 1 and (options.repeat is not None or options.live):
         what = "--live" if options.live else f"--repeat {options.repeat}, whose runs have a core each"
         raise UsageError(f"--guests {options.guests}: not with {what}; omit one of the two")
@@ -141,7 +141,7 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
             raise UsageError(f"--openmetrics: is about one run, and --repeat {options.repeat} plays several; omit one")
         from app.commands.repeats import repeat  # It loads pandas, which a run's answer does not need.
 
-        return repeat(spec, options.repeat, options.jobs, options.port or 0 if options.live else None)
+        return repeat(spec, options.repeat, options.jobs, port)
     if options.jobs is not None:
         raise UsageError(f"--jobs {options.jobs}: a single run is one job; it is for --repeat")
     if options.openmetrics is not None:
@@ -187,10 +187,10 @@ def _tell_what_is_kept(directory: Path) -> None:
 @contextmanager
 def _display(prepared: Prepared, options: argparse.Namespace) -> Iterator[tuple[Prepared, Display]]:
     """Yield the run as it is to be played, and where its events are shown."""
-    if options.live:
+    if (port := live_port(options)) is not None:
         from app.commands.watching import live_display  # What it needs takes a second to load.
 
-        with live_display(prepared, options.port or 0) as both:
+        with live_display(prepared, port) as both:
             yield both
     else:
         with Display() as display:

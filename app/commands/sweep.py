@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from app.commands.options import add_live_options, require_live_for_port
+from app.commands.options import add_live_options, live_port
 from app.commands.study import naming_kept_runs, print_findings, study_display
 from app.sweeps.config import SweepConfig, read_sweep
 from app.sweeps.executor import Executor
@@ -53,7 +53,7 @@ def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
     """Run what is missing and write what all runs say. Returns 1 if one failed, 3 if a setting has none to believe."""
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    require_live_for_port(options)
+    port = live_port(options)
     _executor(options)
     config = read_sweep(options.file)
     store = Store(options.out or Path("results") / options.file.stem)
@@ -73,8 +73,7 @@ def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
         for words in read:
             tell(words)
     else:
-        live_port = options.port or 0 if options.live else None
-        with naming_kept_runs(store, "the same command"), study_display(plan, store, live_port) as (play, show):
+        with naming_kept_runs(store, "the same command"), study_display(plan, store, port) as (play, show):
             run_missing(plan, store, _executor(options, play), show, tell)
     return _tell_findings(plan, store)
 
@@ -89,8 +88,8 @@ def _require_known(config: SweepConfig, store: Store, named: Path | None) -> Non
 
 
 def _executor(options: argparse.Namespace, play: Launch = launch) -> Executor:
-    """Return what will run the runs, and what it plays each of them by if that is here. Raises UsageError for options
-    that do not go together."""
+    """The executor that the options name; ``play`` plays the runs that this process executes. Raises UsageError for
+    options that do not go together."""
     if options.address is not None and options.on != RAY:
         raise UsageError(f"--address {options.address}: is for --on ray; omit it")
     if options.jobs is not None and options.jobs < 1:

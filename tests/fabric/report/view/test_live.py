@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from selenium import webdriver
 from fabric.report.view.live import LivePages
 from fabric.report.view.serving import Resource, serving
 from fabric.tables import TABLES
-from tests.browser import needs_browser, tab
+from tests.browser import Browser, needs_browser, tab
 from tests.live_run import RATE_BPS, Playing
 
 
@@ -24,6 +25,17 @@ def playing(tmp_path: Path) -> Iterator[Playing]:
     made = Playing(tmp_path / "live")
     yield made
     made.live.reader.close()
+
+
+@contextmanager
+def five_samples(playing: Playing, chromium: webdriver.Chrome) -> Iterator[Browser]:
+    """The page in a tab, opened before the first phase, once it shows five samples of that."""
+    with serving(LivePages(playing.live).answer) as address, tab(chromium) as window:
+        window.open(address, until=("waiting",))
+        playing.begin("One")
+        playing.sample(5)
+        window.wait("document.body.dataset.samples === '5'", "five samples")
+        yield window
 
 
 def test_a_query_that_is_no_number_finds_nothing(playing: Playing) -> None:
@@ -65,12 +77,8 @@ def test_pages_that_ask_at_the_same_time_get_each_lane_once(playing: Playing) ->
 @needs_browser
 def test_the_page_follows_the_run_unless_the_user_looks_back(playing: Playing, chromium: webdriver.Chrome) -> None:
     first = playing.ports[0]
-    with serving(LivePages(playing.live).answer) as address, tab(chromium) as window:
-        window.open(address, until=("waiting",))
-        playing.live.progress.clock = "virtual time 12.50 s"
-        playing.begin("One")
-        playing.sample(5)
-        window.wait("document.body.dataset.samples === '5'", "five samples")
+    playing.live.progress.clock = "virtual time 12.50 s"
+    with five_samples(playing, chromium) as window:
         assert window.run("return fabricView.first.sample") == 4
         share = f"fabricView.maps[0].values[fabricView.first.run.portOf.get('{first}')] / {RATE_BPS}"
         assert window.run(f"return {share}") == pytest.approx(0.5)
@@ -92,11 +100,7 @@ def test_the_page_follows_the_run_unless_the_user_looks_back(playing: Playing, c
 def test_the_page_goes_on_to_a_phase_that_has_no_samples_when_the_one_before_ends(
     playing: Playing, chromium: webdriver.Chrome
 ) -> None:
-    with serving(LivePages(playing.live).answer) as address, tab(chromium) as window:
-        window.open(address, until=("waiting",))
-        playing.begin("One")
-        playing.sample(5)
-        window.wait("document.body.dataset.samples === '5'", "five samples")
+    with five_samples(playing, chromium) as window:
         playing.sample(2)
         playing.begin("Two")
         window.wait("fabricView.main.run.phases.length === 2", "the second phase")
@@ -109,11 +113,7 @@ def test_the_page_goes_on_to_a_phase_that_has_no_samples_when_the_one_before_end
 def test_a_port_can_be_clicked_and_every_metric_chosen_while_the_run_plays(
     playing: Playing, chromium: webdriver.Chrome
 ) -> None:
-    with serving(LivePages(playing.live).answer) as address, tab(chromium) as window:
-        window.open(address, until=("waiting",))
-        playing.begin("One")
-        playing.sample(5)
-        window.wait("document.body.dataset.samples === '5'", "five samples")
+    with five_samples(playing, chromium) as window:
         window.run(
             "const map = fabricView.maps[0], {ports} = map.run.fabric, {xs, ys, xe, ye} = map.placed;"
             "const i = map.scene.halves.findIndex(half => ports[half.ports[0]] === arguments[0]);"
@@ -157,11 +157,7 @@ def test_cuts_users_jobs_and_events_are_shown_as_they_come(playing: Playing, chr
     started = {**common, "at_s": 1.1, "event": "started", "nodes": str(playing.live.fabric["nodes"][-1]["name"])}
     overview = "return document.getElementById('panel').textContent"
     cuts = "return fabricView.cutsIn(fabricView.first).size"
-    with serving(LivePages(playing.live).answer) as address, tab(chromium) as window:
-        window.open(address, until=("waiting",))
-        playing.begin("One")
-        playing.sample(5)
-        window.wait("document.body.dataset.samples === '5'", "five samples")
+    with five_samples(playing, chromium) as window:
         assert "Users' jobs" not in window.run(overview)
         playing.live.rows.take("one", "platform_events", [submitted, started])
         playing.live.rows.take("one", "failures", [row])
