@@ -93,7 +93,7 @@ def _by_slurm(meeting: Meeting, guests: int, address: str, port: int, tell: Tell
     """Start a step with a task on each other node of the allocation."""
     node, count = _allocation("SLURMD_NODENAME"), meeting.machines - 1
     if shutil.which("srun") is None:
-        raise UsageError("--on slurm: there is no srun here; run it on a node of the allocation")
+        raise UsageError("--on slurm: srun is not on the PATH; run the command on a node of the allocation")
     cores = -(-guests // meeting.machines)
     command = [
         "srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--exclude={node}", "--overlap",

@@ -85,7 +85,7 @@ def _column(head: str, value: str, said: str) -> Column:
 
 
 Columns = str | Sequence[Column | str]
-"""Columns of a table, of which several may be in one text (:func:`columns`)."""
+"""Columns of a table; a text may hold several (:func:`columns`)."""
 
 
 def _columns_of(written: Columns) -> list[Column]:

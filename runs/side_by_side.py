@@ -15,7 +15,7 @@ from runs.case_tables import ALONE
 
 @dataclass(frozen=True)
 class SideBySide:
-    """A panel per number of ``panels``, by title, with a bar for each of ``rows``, of which there is one per queueing:
+    """A panel per number of ``panels``, by title, with a bar for each of ``rows``, one per queueing:
     a number in its ``unit``, over ``per``, beside theory where rows have that. With ``beside``, which returns a part of
     a row as a :class:`runs.study.Compared`, numbers of parts (``read.p99_s``) over those alone. ``without_end``: the
     counts of what never completed."""
@@ -61,7 +61,7 @@ class SideBySide:
 
 
 def _over(name: str, base: float) -> str:
-    """Return what a value over that alone is a multiple of, and which way is better."""
+    """The unit of a value over that alone: its base, and which way is better."""
     if name.endswith("_s"):
         return f"times alone ({format_time(base)}), less is better"
     return f"times alone ({format_bandwidth(base)}), more is better"

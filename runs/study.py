@@ -371,14 +371,14 @@ class Question(Generic[OneCase, Config]):
         return metrics_of(played.case.name, "", found) if isinstance(found, Mapping) else found
 
     def aside_of(self, found: Found[OneCase, Config], one: Outcome[OneCase]) -> dict[str, float]:
-        """Return what closed forms and others say of one; nothing of one that it does not ask of."""
+        """Numbers of a case beside its metrics, closed forms among them; none of a case that it does not ask of."""
         if not isinstance(one.case, self.kinds):
             return {}
         mine = self.seen(found)
         return {**{theory_name(name): value for name, value in self.theory(mine, one).items()}, **self.aside(mine, one)}
 
     def seen(self, found: Found[OneCase, Config]) -> Found[OneCase, Config]:
-        """Return what the cases came to that it asks of."""
+        """The outcomes of the cases that it asks of."""
         return replace(found, outcomes=[one for one in found.outcomes if isinstance(one.case, self.kinds)])
 
     def tables_of(self, found: Found[OneCase, Config]) -> list[SummaryTable]:
@@ -479,7 +479,7 @@ def play_case(
 ) -> None:
     """Start jobs, play them together in the phase of a case, and close them. By default they play until they have done
     what they have to do. ``schedule``: what fails meanwhile, by default the run's ``failures``; ``key``: of the config,
-    which lists it, if what never happened is to be told."""
+    which lists it, if a failure that never happened counts as a check."""
     made = [one.job if isinstance(one, JobWindow) else one for one in jobs]
     with started(session, list({id(job): job for job in made}.values())):
         outcome = session.run_phase(case.name, case.title, jobs, duration_s, schedule)

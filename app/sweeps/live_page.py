@@ -78,11 +78,11 @@ class StudyPages:
         try:
             yield
         finally:
-            with live.lock, self._lock:  # Whoever asks now has the answer before the samples go.
+            with live.lock, self._lock:  # A request that is being answered still needs the samples.
                 del self._playing[run.key]
 
     def answer(self, path: str, query: Mapping[str, str]) -> Resource | None:
-        """Return what a path holds; ``run`` takes the key of the run whose map the sweep's page shows."""
+        """The resource at a path, None if there is none; the query ``run`` names the run whose map the page shows."""
         if path == "":
             return Resource(zipped(self._page(query.get("run", "")), _FAST), PAGE_KIND, is_zipped=True)
         if path == "study":

@@ -67,7 +67,7 @@ def _note(found: AnyFound) -> str:
 
 
 def needed(fabric: Fabric) -> list[dict[str, float | None]]:
-    """Return what more than 10 GiB/s per node take, per number of replicas, by NICs of the fabric's true rate."""
+    """The network load of 10 GiB/s per node, by number of replicas, with NICs at the fabric's true rate."""
     nic_Bps = true_rate(fabric, fabric.nic_rate_bps / 8) * payload_fraction(fabric.mtu_bytes)  # noqa: N806 - bytes
     return [fire_flyer_2_takes(replicas, nic_Bps, WANTED_BPS) for replicas in (1, 2, 3)]
 

@@ -69,7 +69,7 @@ def _step_s(session: Session, queueing: Queueing) -> float:
 
 
 def _aside(found: AnyFound, one: Outcome[Either]) -> dict[str, float]:
-    """Return what checkpoints of production cost of the time."""
+    """The share of time that checkpoints cost in production, with the step time that they are compared to."""
     lasts_s, period_s = found.config.lasts, found.config.period
     if isinstance(one.case, Beside):
         return {"production_fraction": one[LOST] * lasts_s / period_s}

@@ -42,8 +42,8 @@ def _answer(found: AnyFound) -> str:
 
 
 def _binding(one: Outcome[Play]) -> Cell:
-    """Return what keeps a play from its closed form, as far as that is known: links that flows share; or the time until
-    pipelines are full, which a larger size divides by more bytes, and ranks that talk to one peer after the other."""
+    """The limit that keeps a play below its closed form: links that flows share; or the time to fill pipelines, which
+    weighs less at larger sizes, and ranks that serve one peer after the other."""
     if one[REACHED] >= NEAR:
         return "NIC"
     if one[CROWDING.name] > 1 / NEAR:
@@ -71,10 +71,10 @@ CLOSED_FORMS = Question[Play, CollectivesConfig](
                 Column("binds", _binding),
             ),
             lambda found: (
-                "closed form: the busiest host's NIC is full of what it sends or receives, of which headers leave "
-                f"{payload_fraction(found.fabric.mtu_bytes):.1%}; busiest link: its load by static routes over that of "
-                "the busiest NIC, over the whole step; time to fill: a larger size divides it by more bytes; peers in "
-                "turn: links that flows share for a while"
+                "closed form: the busiest host's NIC is full, and "
+                f"{payload_fraction(found.fabric.mtu_bytes):.1%} of its bytes are payload; busiest link: its load by "
+                "static routes over that of the busiest NIC, over the whole step; time to fill: a larger size divides "
+                "it by more bytes; peers in turn: links that flows share for a while"
             ),
             parts=lambda found, one: sizes_of(found, one)[-1:],
             having=REACHED,

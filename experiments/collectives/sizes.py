@@ -25,7 +25,7 @@ AnyFound = Found[Play, CollectivesConfig]
 
 
 def _measure(played: Played[Play, CollectivesConfig]) -> dict[str, float]:
-    """Return what each size took."""
+    """Time and busbw of each size."""
     steps, name = played.session.table("steps"), played.case.name
     times_s, in_place = (times_by_size(steps[steps["phase"] == one]) for one in (name, f"{name}_in_place"))
     values: dict[str, float] = {}

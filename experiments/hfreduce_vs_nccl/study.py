@@ -262,7 +262,7 @@ def _bandwidth_table(found: Phases) -> SummaryTable:
         [(variant, groups.get(variant, {})) for variant in chosen_variants(config, fabric)],
         (_VARIANT, *_over_nodes(found, reached, of=of), Column("paper, 186 MiB", lambda row: row[0].paper)),
         f"algbw = size / time of a step, as nccl-tests defines it, median over steps{scale_words(fabric)}; the "
-        f"network's ideal fills the busiest node's NIC, of which headers leave {payload:.1%}; "
+        f"network's ideal fills the busiest node's NIC, {payload:.1%} of whose bytes are payload; "
         "below 4 nodes all are of one zone unless the variant says otherwise; none: not played, or no step ended",
     )
 

@@ -48,8 +48,8 @@ def _removal_answer(found: AnyFound) -> str:
 
 
 def removals(found: AnyFound) -> list[dict[str, list[float]]]:
-    """Return what came in by the client's link beside removals, headers included, from sample to sample of the phase,
-    and how many chunks were removed meanwhile."""
+    """Bytes that arrived over the client's link between samples of each phase of removals, headers included, and the
+    chunks removed meanwhile."""
     phases = [one.phase for one in found.session.phases if one.phase.name == Removal().name]
     return [_over_time(found.session, phase) for phase in phases]
 

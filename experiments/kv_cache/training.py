@@ -48,7 +48,7 @@ def _measure(played: Played[CacheCase, KvCacheStudyConfig]) -> list[Metric]:
 
 
 def _kept(found: AnyFound, one: Outcome[CacheCase]) -> dict[str, float]:
-    """Return what reads and the allreduce keep together of what each has alone."""
+    """The shares of their own rates alone that reads and the allreduce keep together."""
     reads, allreduce = found.of(ReadsAlone().name).values.get(READ), found.of(AllreduceAlone().name).values.get(ALGBW)
     if not (reads and allreduce and isinstance(one.case, Together)):
         return {}
@@ -57,7 +57,7 @@ def _kept(found: AnyFound, one: Outcome[CacheCase]) -> dict[str, float]:
 
 
 def _client_rates(one: Outcome[CacheCase]) -> Cell:
-    """Return what the clients read, from the one that read the least to the one that read the most."""
+    """The slowest and the fastest client's read rate."""
     ends = ("kv_cache.read.least_client_Bps", "kv_cache.read.most_client_Bps")
     rates = (measured(one.values, name, ".3g in GiB/s") for name in ends)
     return joined(rates, " to ") if ends[0] in one.values else None

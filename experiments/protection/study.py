@@ -42,7 +42,7 @@ LEFT_OF = {"hfreduce": "hfreduce.algbw_Bps_of_alone", "storage": "read.bandwidth
 
 
 def promised(config: ProtectionConfig, program: str) -> float:
-    """Return what fraction of every link a program's lane has whatever the others do."""
+    """The fraction of every link that a program's lane keeps under any load of others."""
     lanes = plan_lanes(config.queues, Queueing.LANES)
     return next(lanes.guaranteed_share(level) for level in lanes.levels if level.label == program)
 
@@ -136,7 +136,7 @@ def _left(found: AnyFound, one: AnyOutcome) -> dict[str, float]:
 
 
 def _beside(points: str) -> Callable[[AnyFound], list[AnyOutcome]]:
-    """Return what gives the rows of the loads at a key of the config, each in all queueings."""
+    """A function that returns the rows of the loads at a key of the config, each in all queueings."""
     return lambda found: [
         found.of(Beside(queueing, *point).name)
         for point in getattr(found.config, points)

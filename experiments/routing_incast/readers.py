@@ -21,7 +21,7 @@ KINDS = (APART, CROSSING)
 
 
 def _measure(played: Played[Variant, RoutingIncastConfig]) -> list[Metric]:
-    """Return what readers got, and how much slower bystanders were than alone."""
+    """The readers' rates, and how much slower bystanders were than alone."""
     case, rows, operations = played.case, played.rows("operations"), played.session.table("operations")
     alone = operations[operations["phase"] == case.alone]
     found = [one for kind in (INCAST, *KINDS) for one in _of_kind(case, kind, rows, reader_numbers(rows, kind))]

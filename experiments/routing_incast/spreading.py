@@ -21,7 +21,7 @@ _MOVES_SHOWN = 10
 
 
 def moves_of(outcome: PhaseOutcome) -> list[Moved]:
-    """Return what adaptive routing has moved in a phase."""
+    """The moves of adaptive routing in a phase."""
     return [one for one in outcome.moves if outcome.phase.started_s <= one.at_s <= outcome.phase.ended_s]
 
 
@@ -56,7 +56,7 @@ def _note(found: AnyFound) -> str:
 
 
 def _moves(found: AnyFound) -> dict[str, list[dict[str, Any]]]:
-    """Return what moved in each phase in which something did."""
+    """The moves of each phase that has any."""
     moves = {one.phase.name: [_told(found.fabric, move) for move in moves_of(one)] for one in found.session.phases}
     return {phase: told for phase, told in moves.items() if told}
 

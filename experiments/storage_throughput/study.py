@@ -124,7 +124,7 @@ def _speed(part: str, one: Outcome[Reads]) -> Quantity:
 
 
 def _said(one: Outcome[Reads]) -> str:
-    """Return what a case read, and which kind of link is busiest on average."""
+    """A case's read rate in words, and the kind of link that is busiest on average."""
     means = [name for name in one.values if USE_MEAN.includes(name)]
     told = say(one, "{title}: {read.bandwidth_Bps|.3g in TB/s} TB/s, {read.share_of_nics|.0%}")
     if not means:

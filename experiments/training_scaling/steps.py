@@ -57,7 +57,7 @@ class Step:
 
 
 def steps_of(case: CaseConfig, pieces: Pieces) -> list[Step]:
-    """Return what pieces and a schedule say of a case (pure)."""
+    """The numbers of a case that follow from pieces and a schedule (pure)."""
     staggered = case.training.pipeline.stagger
     forward_s = fitted_forward_s(case, pieces, HFREDUCE, burst=not staggered)
     found = []

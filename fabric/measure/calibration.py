@@ -102,7 +102,7 @@ class _Ports:
 def _measured_where_they_are(
     emulation: Emulation, ports: Sequence[Port], lanes: Sequence[Lane], window_s: float
 ) -> dict[Port, dict[str, float]]:
-    """Return what :func:`_measure` does of ports of any guest: each guest measures its own, all at the same time."""
+    """The rates of :func:`_measure` for ports of any guest: each guest measures its own, all at the same time."""
     by_guest: dict[int, list[Port]] = {0: []}
     for port in ports:
         by_guest.setdefault(netns.guest_of(emulation.namespace_of_port(port)), []).append(port)

@@ -78,7 +78,7 @@ def partition(fabric: Fabric, guests: int) -> Partition:
 
 
 def expected_packets(fabric: Fabric) -> dict[NodeId, float]:
-    """Return what each node sends, receives and passes on, in bit/s, where every NIC sends at its rate, to all others
+    """The traffic that each node sends, receives and forwards, in bit/s, if every NIC sends at its rate, to all others
     in proportion to theirs, by all shortest ways alike."""
     sent: Counter[NodeId] = Counter()
     packets: dict[NodeId, float] = dict.fromkeys(fabric.nodes, 0.0)
@@ -97,7 +97,7 @@ def expected_packets(fabric: Fabric) -> dict[NodeId, float]:
 def _passed_on_to(
     leaf: NodeId, sent: Mapping[NodeId, int], ways: Mapping[NodeId, Sequence[NodeId]]
 ) -> dict[NodeId, float]:
-    """Return what each switch passes on of what all leaves send to one."""
+    """The traffic from all leaves to one that each switch forwards, in bit/s."""
     steps, order = {leaf: 0}, [leaf]
     for switch in order:
         for other in ways[switch]:
@@ -148,7 +148,7 @@ def _in_rows(groups: Sequence[Sequence[NodeId]], guests: int, packets: Mapping[N
 
 
 def _loads(guest_of: Mapping[NodeId, int], packets: Mapping[NodeId, float]) -> defaultdict[int, float]:
-    """Return what is expected in each guest."""
+    """The traffic expected in each guest, in bit/s."""
     loads: defaultdict[int, float] = defaultdict(float)
     for node, guest in guest_of.items():
         loads[guest] += packets[node]

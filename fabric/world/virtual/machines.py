@@ -142,7 +142,7 @@ class Control:
             self.say(Alive())
 
     def say(self, message: object) -> None:
-        """Send a message; if the other end has gone, whoever hears finds out."""
+        """Send a message. A lost connection shows in :meth:`heard`."""
         with suppress(OSError, ValueError), self._lock:
             self._connection.send(message)
 

@@ -93,7 +93,7 @@ def run_together(
 
 
 def serve_together(share: Share, run: Play, state: RunState, beside: Beside) -> None:
-    """Run guests of which none is guest 0 until the run is over."""
+    """Run guests other than guest 0 until the run is over."""
     with shared_memory(share.guests) as memory, beside(memory, state), _serving(share, memory, state, run):
         state.is_over.wait()
 
