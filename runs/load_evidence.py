@@ -17,7 +17,7 @@ from fabric.measure.load_checks import FailedOperations, PlayedLoad
 from runs.decided_jobs import Played
 from runs.excuses import Excuse, Excuses, without
 from traffic.flows.background import CONNECT_TIMEOUT_S
-from traffic.job import FiniteJob, Job, Records
+from traffic.job import FiniteJob, Job, Records, RestingJob
 from traffic.storage.metadata.loads import FILE_STEP_NAMES
 
 _CLOSED, _OPEN = ("read", "write"), "flow"
@@ -100,6 +100,7 @@ def _load(one: Played, times: Times, excuses: Sequence[Excuse], is_steady: bool)
         longest_pause_s=max(pauses, default=0.0),
         operations=int(began.size),
         is_steady=is_steady,
+        rests_s=one.job.rests_s if isinstance(one.job, RestingJob) else 0.0,
         excused_s=excused_s,
         asked=_words(touching) if excused_s else (),
     )

@@ -182,6 +182,13 @@ class FiniteJob(Job, Protocol):
 
 
 @runtime_checkable
+class RestingJob(Job, Protocol):
+    """A job whose config lets it rest: ``rests_s``, the longest time between two of its operations, in seconds."""
+
+    rests_s: float
+
+
+@runtime_checkable
 class WatchedJob(Job, Protocol):
     """A job that can say while it plays that it has failed, so that nobody waits for the end of its phase."""
 

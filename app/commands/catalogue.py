@@ -244,13 +244,14 @@ COMMANDS = {
         examples=("fabric doctor", "fabric doctor --json"),
     ),
     "virtual": Command(
-        "build, fetch, list and export kernels of the virtual engine",
+        "build, fetch, list and export kernels of the virtual engine; keep its guests warm",
         MACHINE,
         "guest_kernels",
         examples=(
             "fabric virtual build",
             "fabric virtual fetch https://example.org/simple/",
             "fabric virtual list",
+            "fabric virtual warm --idle 1h",
             "fabric virtual export kernel.tar.gz",
             "fabric virtual fetch kernel.tar.gz",
         ),

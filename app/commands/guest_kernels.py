@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from app.commands import warm_guests
 from fabric.errors import EmulationError, FabricError
 from fabric.units import format_size
 from fabric.world.virtual import kernel, kernel_archive, kernel_fetch
@@ -58,6 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     fetch.set_defaults(command=fetch_kernel)
     show = commands.add_parser("list", help="list the kernels that are built; the first one is used")
     show.set_defaults(command=list_kernels)
+    warm_guests.add(commands)
     out = commands.add_parser("export", help="write the kernel that is used into a file, for another machine")
     out.add_argument("file", type=Path, metavar="FILE.tar.gz", help="the file to write")
     out.set_defaults(command=write_kernel)

@@ -33,8 +33,9 @@ class PlayedLoad:
     """What a job did in a window of a phase: how long it was told to play, how long nothing of it was under way at the
     begin and at the end of that, the longest such pause in between, and how many operations or steps it had.
 
-    ``is_steady``: it does one thing after the other, so that it never pauses, however few they are. ``excused_s``: how
-    long it was idle beside these while failures could touch it, ``asked``: which ones, in words.
+    ``is_steady``: it does one thing after the other, so that it never pauses, however few they are. ``rests_s``: how
+    long its config lets it rest between two operations. ``excused_s``: how long it was idle beside these while failures
+    could touch it, ``asked``: which ones, in words.
     """
 
     job: str
@@ -44,6 +45,7 @@ class PlayedLoad:
     longest_pause_s: float
     operations: int
     is_steady: bool = False
+    rests_s: float = 0.0
     excused_s: float = 0.0
     asked: Sequence[str] = ()
 
@@ -52,7 +54,7 @@ class PlayedLoad:
         """The part of its window in which it did not play, though it was told to; pauses that it makes are none."""
         if not (self.operations >= LEAST_OPERATIONS or (self.is_steady and self.operations)) or self.seconds <= 0:
             return 0.0
-        long = PAUSES * self.longest_pause_s
+        long = max(PAUSES * self.longest_pause_s, self.rests_s)
         return sum(idle_s for idle_s in (self.idle_begin_s, self.idle_end_s) if idle_s > long) / self.seconds
 
 

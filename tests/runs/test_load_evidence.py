@@ -61,9 +61,22 @@ def test_a_step_that_lasts_to_the_end_plays_and_one_that_nobody_follows_does_not
     assert played_loads([played()], Records(work_steps=[short])) == [ended], "steps of graphs count alike"
 
 
+def test_a_load_may_rest_for_as_long_as_its_config_lets_it() -> None:
+    def idle_fraction(rests_s: float) -> float:
+        one = played(level=None, rests_s=rests_s, **methods("start", "play", "halt", "close"))
+        (found,) = played_loads([one], Records(operations=reads(104.0)))
+        return found.idle_fraction
+
+    assert idle_fraction(6.0) == 0.0
+    assert idle_fraction(5.0) == pytest.approx(0.575)
+
+
+def methods(*names: str) -> Any:
+    return dict.fromkeys(names, lambda: None)
+
+
 def test_who_ends_by_himself_is_not_looked_at() -> None:
-    methods: Any = dict.fromkeys(("start", "play", "halt", "close", "finish"), lambda: None)
-    finite = played(level=None, **methods)
+    finite = played(level=None, **methods("start", "play", "halt", "close", "finish"))
     assert played_loads([finite], Records(operations=reads(104.0))) == []
     programs = Records(operations=[row("program", 100, 1.0), row("program_stopped", 100, 2.0)])
     assert played_loads([played()], programs) == []

@@ -8,13 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fabric.results import COST_FILE
+from fabric.world import cache
 from fabric.world.engines import VIRTUAL
+from fabric.world.virtual import bytecode, forking
 from fabric.world.virtual.guest import WAITING
 from runs.launching.launcher import launch
 from runs.launching.spec import RunSpec
@@ -127,3 +131,67 @@ def command_below(keeper: int) -> int:
     """Return the command that a process runs."""
     children = (int(entry.name) for entry in Path("/proc").glob("[0-9]*") if parent_of(int(entry.name)) == keeper)
     return next(child for child in children if "app.cli" in Path(f"/proc/{child}/cmdline").read_text())
+
+
+def own_cache(directory: Path) -> Path:
+    """Make a cache in which all is that is built, and nothing that waits; return its XDG_CACHE_HOME."""
+    own = directory / cache.NAME
+    own.mkdir()
+    for entry in cache.own().iterdir():
+        if not entry.name.startswith("warm-guests"):
+            (own / entry.name).symlink_to(entry)
+    return directory
+
+
+@contextmanager
+def keeping_warm(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Keep guests warm for the commands that have this environment, from when they do."""
+    place = Path(environment["XDG_CACHE_HOME"]) / cache.NAME / "warm-guests"
+    line = [sys.executable, "-m", "app.cli", "virtual", "warm"]
+    with subprocess.Popen(line, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as keeper:
+        try:
+            until(place.exists, "guests that wait", 300)
+            yield keeper
+        finally:
+            keeper.kill()
+
+
+def test_commands_of_the_account_start_in_forks_of_guests_that_are_kept_warm(tmp_path: Path) -> None:
+    """And those that play when they are to be kept no longer are let end."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(own_cache(tmp_path)), "PYTHONPATH": str(ROOT)}
+    environment.pop(WAITING, None)
+    go, started = tmp_path / "go", tmp_path / "started"
+    loop = ("sh", "-c", f"echo > {started}; while [ ! -e {go} ]; do sleep 0.1; done; echo through")
+    line = [sys.executable, "-m", "app.cli", "exec", TINY, "z0h000", "--engine", "virtual", "--share", str(tmp_path)]
+    with keeping_warm(environment) as keeper:
+        with subprocess.Popen(
+            [*line, "--", *loop], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+        ) as command:
+            until(started.exists, "the program", 300)
+            assert forked_below(keeper.pid) and not below(command.pid), "its guest was to be forked of one that waits"
+            keeper.send_signal(signal.SIGINT)
+            until(lambda: not (tmp_path / cache.NAME / "warm-guests").is_symlink(), "no more to wait", 300)
+            assert keeper.poll() is None and command.poll() is None
+            go.touch()
+            said, _ = command.communicate(timeout=300)
+        assert (command.returncode, said.strip()) == (0, "through")
+        _, told = keeper.communicate(timeout=300)
+        assert keeper.returncode == 0, told
+        assert "waiting for those that run" in told
+
+
+def test_who_is_kept_warm_serves_only_the_modules_that_it_has_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = os.environ | {"XDG_CACHE_HOME": str(own_cache(tmp_path)), "PYTHONPATH": str(ROOT)}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(WAITING, raising=False)
+    with keeping_warm(environment) as keeper:
+        assert "runs.launching.play" in forking.imports_of_all()
+        monkeypatch.setattr(bytecode, "fingerprint", lambda: "of sources that have changed since")
+        assert forking.imports_of_all() == ()
+        monkeypatch.undo()
+        second = subprocess.run(
+            keeper.args, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert second.returncode == 1 and "keeping guests warm: another one at it has not ended" in second.stderr

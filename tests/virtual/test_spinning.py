@@ -40,6 +40,20 @@ def test_who_looks_at_memory_goes_on_when_it_changes(command: VirtualCommand, sp
     assert took[:2] == took[2:]
 
 
+def test_who_counts_its_looks_goes_on_at_that_moment_and_who_computes_takes_no_time(
+    command: VirtualCommand, spinners: Path
+) -> None:
+    kinds = ("counting", "counter", "delaying", "scanning")
+    done = command.run(
+        "exec", TINY, "z0h000", "--", "sh", "-c", f"for kind in {' '.join(kinds)}; do {spinners} $kind; done"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    took = {kind: float(us) for kind, us in re.findall(r"^(\w+) ([\d.]+) us$", done.stdout, re.MULTILINE)}
+    print(took)
+    assert took["counting"] == took["counter"] == 5000.001, "set after 5 ms, and seen at that moment"
+    assert 0 < took["delaying"] < 1 and 0 < took["scanning"] < 1, "computing takes no time"
+
+
 def test_the_host_that_spins_at_the_timeout_is_named(command: VirtualCommand, spinners: Path) -> None:
     script = f"[ $FABRIC_RANK = 2 ] && exit; [ $FABRIC_RANK = 0 ] && exec sleep 10000; exec {spinners} forever"
     words = ["z0h000", "z0h001", "z1h000", "--timeout", "900", "--", "sh", "-c", script]

@@ -172,6 +172,11 @@ class ClientsJob:
         """How long they wait for an answer before they try again, in seconds."""
         return self.storage.retry_s
 
+    @property
+    def rests_s(self) -> float:
+        """How long they rest between two operations at most, in seconds."""
+        return self.storage.rests_s
+
     def start(self) -> None:
         """They have started with the cluster."""
 

@@ -163,6 +163,12 @@ class StorageJob:
         return next((node for node in (*fabric.storages, *fabric.computes) if node.name == host), None)
 
     @property
+    def rests_s(self) -> float:
+        """How long all clients rest between two operations, by the config, in seconds: as those that rest least."""
+        reads, writes = self.config.dataloader, self.config.checkpoint
+        return min([reads.pause] * (reads.share > 0) + [writes.period] * (writes.share > 0), default=0.0)
+
+    @property
     def addresses(self) -> dict[tuple[int, NodeId], Endpoint]:
         """Where each service listens in each zone; known once started."""
         return self._started.addresses

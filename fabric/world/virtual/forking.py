@@ -17,26 +17,32 @@ import array
 import hashlib
 import json
 import os
+import select
 import signal
 import socket
 import tempfile
 import threading
+import time
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from fabric.errors import FabricError
 from fabric.free_memory import available_bytes
+from fabric.world import cache
 from fabric.world.engine import Groundwork
 from fabric.world.isolation.priority import set_session_niceness
 from fabric.world.isolation.temporary import removed_directory
+from fabric.world.virtual import bytecode
 from fabric.world.virtual.dialogue import Dialogue
 from fabric.world.virtual.guest import WAITING, Boot, GuestProcess, place_for_memory, start_kernel
 from fabric.world.virtual.kernel import KernelPaths
 
-_KEEPER, _IMPORTS = "keeper", "imports"
+_KEEPER, _IMPORTS, _SOURCES = "keeper", "imports", "sources"
+_WARM = "warm-guests"
+"""In the account's cache, the directory of guests that wait for commands which others of the account start."""
 _MOST = 10
 """Guests that wait: each takes 200 MB of memory or more, one with a large fabric some GB."""
 _LEAST_FREE = 0.3
@@ -47,17 +53,31 @@ _FEWEST = 2
 """What one run needs: a guest that has booted, and one with a groundwork."""
 _STARTS_IN_S, _ANSWERS_IN_S = 900.0, 30.0
 _LONGEST_BYTES = 1 << 20
+_LOOKS_EVERY_S = 1.0
 
 
 def start(boot: Boot, control: Path, processor: int | None, dialogue: Dialogue | None) -> GuestProcess:
     """Start a guest of a run: a fork of one that waits, if somebody keeps such guests, else one that boots."""
-    directory = os.environ.get(WAITING)
-    if directory and dialogue is None and not boot.parameters:
+    directory = None if dialogue is not None or boot.parameters else _directory()
+    if directory is not None:
         place_for_memory(boot)
         for kind in dict.fromkeys((boot, _without_groundwork(boot))):
             with suppress(OSError):  # None of this kind can be had.
-                return _forked(kind, Path(directory), control, processor)
+                return _forked(kind, directory, control, processor)
     return start_kernel(boot, control, processor, dialogue)
+
+
+def _directory() -> Path | None:
+    """Return where guests wait that this process may have forked: where the environment says (nowhere, if that is
+    empty), or the account's own (:func:`warm`), if they have imported our modules as they are now."""
+    named = os.environ.get(WAITING)
+    if named is not None:
+        return Path(named) if named else None
+    place = cache.own() / _WARM
+    try:
+        return place if (place / _SOURCES).read_text() == bytecode.fingerprint() else None
+    except OSError:
+        return None
 
 
 class _Forked:
@@ -176,9 +196,9 @@ def _name(boot: Boot) -> str:
 def imports_of_all() -> tuple[str, ...]:
     """The modules that every guest imports which waits to be forked here; none if no such guests are kept, or each
     imports what its run needs."""
-    directory = os.environ.get(WAITING)
+    directory = _directory()
     try:
-        return tuple((Path(directory) / _IMPORTS).read_text().split()) if directory else ()
+        return () if directory is None else tuple((directory / _IMPORTS).read_text().split())
     except FileNotFoundError:
         return ()
 
@@ -190,49 +210,101 @@ def waiting(imports: Sequence[str] = ()) -> Iterator[None]:
     ``imports``: modules that all of them import, whatever they will run: the same guest then serves several commands.
     By default each imports what its own run names.
     """
-    if os.environ.get(WAITING):
+    if _directory() is not None:
         yield
         return
-    with (
-        removed_directory("fabric-waiting-") as directory,
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as keeper,
-    ):
-        if imports:
-            (directory / _IMPORTS).write_text("\n".join(imports))
-        _listen(keeper, directory / _KEEPER)
-        thread = threading.Thread(target=_keep, args=(keeper, directory), daemon=True)
-        thread.start()
-        os.environ[WAITING] = str(directory)
+    with _kept(imports) as keeping:
+        os.environ[WAITING] = str(keeping.directory)
         try:
             yield
         finally:
             del os.environ[WAITING]
-            keeper.shutdown(socket.SHUT_RDWR)
+
+
+def warm(imports: Sequence[str], idle_s: float, tell: Callable[[str], None]) -> None:
+    """Keep guests that wait to be forked, for all commands of this account, until none has come for ``idle_s`` or
+    Ctrl-C; then wait for the runs that play. Raises EmulationError if another process keeps some."""
+    place = cache.own() / _WARM
+    with cache.locked(place.with_suffix(".lock"), "keeping guests warm", 0.0), _kept(imports) as keeping:
+        (keeping.directory / _SOURCES).write_text(bytecode.fingerprint())
+        place.unlink(missing_ok=True)
+        place.symlink_to(keeping.directory)
+        with suppress(KeyboardInterrupt):
+            tell(f"guests wait for the commands of this account, until none has come for {idle_s:g} s, or Ctrl-C")
+            while (left_s := keeping.asked_s + idle_s - time.monotonic()) > 0:
+                time.sleep(min(left_s, _LOOKS_EVERY_S))
+        place.unlink()
+        tell("no more commands have their guests from here; waiting for those that run (Ctrl-C ends them)")
+        keeping.lets_end = True
+
+
+@contextmanager
+def _kept(imports: Sequence[str]) -> Iterator[_Keeping]:
+    """Keep guests that wait during a block. Those that they were forked for end with it, unless they are let end."""
+    with (
+        removed_directory("fabric-waiting-") as directory,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+    ):
+        if imports:
+            (directory / _IMPORTS).write_text("\n".join(imports))
+        _listen(listener, directory / _KEEPER)
+        keeping = _Keeping(listener, directory)
+        thread = threading.Thread(target=keeping.serve, daemon=True)
+        thread.start()
+        try:
+            yield keeping
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
             thread.join()
 
 
-def _keep(keeper: socket.socket, directory: Path) -> None:
-    """Start a guest that waits for each kind that is asked for. They end with this thread, which must last."""
-    kept: dict[str, None] = {}
-    with ExitStack() as stack:
-        while True:
-            try:
-                connection = keeper.accept()[0]
-            except OSError:
-                return
-            with connection, suppress(OSError, FabricError):
-                connection.settimeout(_ANSWERS_IN_S)
-                boot = _decoded(connection.recv(_LONGEST_BYTES))
-                name = _name(boot)
-                for kind in dict.fromkeys((_without_groundwork(boot), boot)):
-                    if (name := _name(kind)) not in kept:
-                        stack.enter_context(_waits(kind, directory / name))
-                    kept.pop(name, None)  # Who was asked for last is the last to go.
-                    kept[name] = None
-                while len(kept) > _MOST or (len(kept) > _FEWEST and _free_part() < _LEAST_FREE):
-                    _dismiss(directory / next(iter(kept)))
-                    del kept[next(iter(kept))]
-                connection.send(b"y")
+class _Keeping:
+    """Starts a guest that waits for each kind that is asked for. They end with the thread that serves, which must last.
+
+    ``asked_s``: when one was last asked for (``time.monotonic()``). ``lets_end``: at the end, runs that play may end.
+    """
+
+    def __init__(self, listener: socket.socket, directory: Path) -> None:
+        self.directory, self.asked_s, self.lets_end = directory, time.monotonic(), False
+        self._listener = listener
+        self._kept: dict[str, int | None] = {}
+        """What :func:`_waits` yields of each guest that waits; who was asked for last is last."""
+
+    def serve(self) -> None:
+        """Answer until the listener is shut down."""
+        with ExitStack() as stack:
+            while True:
+                try:
+                    connection = self._listener.accept()[0]
+                except OSError:
+                    break
+                self.asked_s = time.monotonic()
+                with connection, suppress(OSError, FabricError):
+                    connection.settimeout(_ANSWERS_IN_S)
+                    self._keep(_decoded(connection.recv(_LONGEST_BYTES)), stack)
+                    connection.send(b"y")
+            if self.lets_end:
+                for ended in [self._dismiss(name) for name in [*self._kept]]:
+                    if ended is not None:
+                        select.select([ended], [], [])
+
+    def _keep(self, boot: Boot, stack: ExitStack) -> None:
+        for kind in dict.fromkeys((_without_groundwork(boot), boot)):
+            name = _name(kind)
+            if name in self._kept:
+                self._kept[name] = self._kept.pop(name)
+            else:
+                self._kept[name] = stack.enter_context(_waits(kind, self.directory / name))
+        while len(self._kept) > _MOST or (len(self._kept) > _FEWEST and _free_part() < _LEAST_FREE):
+            self._dismiss(next(iter(self._kept)))
+
+    def _dismiss(self, name: str) -> int | None:
+        """Let a guest that waits end once the runs have that were forked of it."""
+        place = self.directory / name
+        with suppress(OSError), _connected(place, _ANSWERS_IN_S) as connection:
+            connection.send(_NO_MORE)
+        place.unlink()
+        return self._kept.pop(name)
 
 
 def _free_part() -> float:
@@ -240,17 +312,11 @@ def _free_part() -> float:
     return available_bytes() / (os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
-def _dismiss(place: Path) -> None:
-    """Let a guest that waits end once the runs have that were forked of it."""
-    with suppress(OSError), _connected(place, _ANSWERS_IN_S) as connection:
-        connection.send(_NO_MORE)
-    place.unlink()
-
-
 @contextmanager
-def _waits(boot: Boot, place: Path) -> Iterator[None]:
+def _waits(boot: Boot, place: Path) -> Iterator[int | None]:
     """Keep a guest that waits for the time of a block: one that boots, or, if it is to have a groundwork, is forked of
-    one that has booted. Who is forked of it waits until it is there."""
+    one that has booted. Who is forked of it waits until it is there. Yields a descriptor that is readable once one that
+    booted has ended, as it does after all that were forked of it."""
     control = Path(tempfile.mkdtemp(prefix="control-", dir=place.parent))
     with ExitStack() as at_end:
         boot.furnish(control)
@@ -260,12 +326,14 @@ def _waits(boot: Boot, place: Path) -> Iterator[None]:
                 process = start_kernel(boot, control, None, requests=requests.fileno())
                 at_end.callback(process.wait)
                 at_end.callback(process.kill)
+                ended = process.fileno()
             else:
                 booted = place.with_name(_name(_without_groundwork(boot)))
                 connection = at_end.enter_context(_connected(booted, _ANSWERS_IN_S))
                 at_end.callback(_ended, connection)
                 _ask(connection, control, None, requests.fileno())
-        yield
+                ended = None
+        yield ended
 
 
 def _ended(connection: socket.socket) -> None:

@@ -7,27 +7,45 @@
  * with the same ones at each step between: then all that it has stored is the same each time, and nothing but a change of
  * what it reads lets it go on. A counter in memory shows in the flags of the instruction that counts within 16 rounds.
  *
+ * It also goes round if it only counts meanwhile: if registers grow by the same in each round, but no instruction finds memory
+ * by such a register, and flags are the same wherever one reads them. A loop that counts to a limit is none of these: the
+ * comparison's flags of parity and of half a byte differ from round to round. Nor is a loop through an array.
+ *
  * The kernel then sees the program stopped by SIGXCPU, and lets it wait. When it goes on from there, it takes one round, step
  * by step; if nothing has changed, the kernel sees SIGXFSZ. So how long a program goes round hangs neither on this machine nor
  * on what else it does: it only decides when to look, not what is found.
  */
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/uio.h>
 #include <sys/user.h>
 #include <time.h>
+#include "instructions.h"
 
-#define MOST_STEPS 1024 /* Of a round: a poller of a library takes some hundreds. */
+#define MOST_STEPS 1024 /* Are more than those of a round: a poller of a library takes some hundreds. */
+#define MOST_STEPS_COUNTING (MOST_STEPS / 3 - 1) /* What is known of three rounds. */
 #define ROUNDS 20
+#define ROUNDS_COUNTING 40 /* Parity can stay the same for 17. */
 #define LOOPS 64 /* Of programs, and of their threads, that are remembered. */
 #define RESUME_FLAG 0x10000 /* Of the flags: the processor's own. */
 #define FIRST_LOOK_NS 20000000L
 #define NEXT_LOOK_NS 1000000L /* Where something goes round already, others often do soon. */
 #define LONGEST_BETWEEN_LOOKS_NS 5000000000LL
 
+#define COUNTERS 15 /* Registers that may count: all but the stack's. */
+static const size_t counters[COUNTERS] = { /* In the order of encodings. */
+#define OFFSET(name) offsetof(struct user_regs_struct, name)
+	OFFSET(rax), OFFSET(rcx), OFFSET(rdx), OFFSET(rbx), OFFSET(rbp), OFFSET(rsi), OFFSET(rdi), OFFSET(r8),
+	OFFSET(r9), OFFSET(r10), OFFSET(r11), OFFSET(r12), OFFSET(r13), OFFSET(r14), OFFSET(r15),
+};
+
 struct loop {
 	pid_t pid; /* 0: none. */
 	int steps;
-	struct user_regs_struct states[MOST_STEPS]; /* At its start, and before each step of a round. */
+	bool counts;
+	struct user_regs_struct states[MOST_STEPS]; /* At its start, and before each step of the last round. */
+	bool reads_flags[MOST_STEPS_COUNTING]; /* If it counts: the instruction that follows. */
+	unsigned long grown[MOST_STEPS_COUNTING][COUNTERS]; /* By how much, since the round before. */
 };
 
 static struct loop loops[LOOPS];
@@ -52,6 +70,25 @@ static bool registers_of(pid_t pid, struct user_regs_struct *registers)
 static bool same(const struct user_regs_struct *a, const struct user_regs_struct *b)
 {
 	return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+static unsigned long *counter_of(struct user_regs_struct *state, int counter)
+{
+	return (unsigned long *)((char *)state + counters[counter]);
+}
+
+/* Whether a program is where it was before a step of the last round, or where it then is in the next. */
+static bool is_at(struct loop *loop, int place, const struct user_regs_struct *now, bool next)
+{
+	struct user_regs_struct expected = loop->states[place];
+
+	if (loop->counts) {
+		for (int counter = 0; next && counter < COUNTERS; counter++)
+			*counter_of(&expected, counter) += loop->grown[place][counter];
+		if (!loop->reads_flags[place])
+			expected.eflags = now->eflags;
+	}
+	return same(&expected, now);
 }
 
 static size_t vectors_of(pid_t pid, unsigned char *into)
@@ -86,7 +123,7 @@ static bool step(pid_t pid, int *status)
 static struct loop *loop_from(pid_t pid, const struct user_regs_struct *registers)
 {
 	for (int place = 0; place < LOOPS; place++)
-		if (loops[place].pid == pid && same(&loops[place].states[0], registers))
+		if (loops[place].pid == pid && is_at(&loops[place], 0, registers, false))
 			return &loops[place];
 	return NULL;
 }
@@ -100,10 +137,75 @@ static int taken_round(struct loop *loop, pid_t pid, int *status)
 	for (int done = 1; done <= loop->steps; done++) {
 		if (!step(pid, status))
 			return -1;
-		if (!registers_of(pid, &now) || !same(&now, &loop->states[done % loop->steps]))
+		if (!registers_of(pid, &now) || !is_at(loop, done % loop->steps, &now, true))
 			return 0;
+		loop->states[done % loop->steps] = now;
 	}
 	return 1;
+}
+
+/* Whether a step is the same in three rounds, but for what has grown by as much in both. */
+static bool is_counted(struct loop *loop, int place, struct user_regs_struct *before, struct user_regs_struct *state,
+		       struct user_regs_struct *after)
+{
+	struct user_regs_struct expected = *state;
+
+	for (int counter = 0; counter < COUNTERS; counter++) {
+		unsigned long grown = *counter_of(state, counter) - *counter_of(before, counter);
+
+		if (grown && !(grown & 0xff)) /* Which no parity would show. */
+			return false;
+		loop->grown[place][counter] = grown;
+		*counter_of(&expected, counter) += grown;
+	}
+	expected.eflags = after->eflags;
+	return same(&expected, after);
+}
+
+/* Whether what an instruction does hangs on nothing that counts, but for flags, which are looked at round by round. */
+static bool is_apart(pid_t pid, struct loop *loop, int place)
+{
+	unsigned char code[LONGEST_INSTRUCTION + 5] = ""; /* What follows is looked at of the shortest. */
+	struct iovec into = { code, LONGEST_INSTRUCTION };
+	struct iovec from = { (void *)loop->states[place].rip, LONGEST_INSTRUCTION };
+	struct instruction found;
+
+	if (process_vm_readv(pid, &into, 1, &from, 1, 0) <= 0)
+		return false;
+	found = instruction_of(code);
+	loop->reads_flags[place] = found.reads_flags;
+	for (int i = 0; i < 2; i++) {
+		int number = found.registers[i];
+
+		if (number != NO_REGISTER && number != RSP && loop->grown[place][number - (number > RSP)])
+			return false;
+	}
+	return true;
+}
+
+/* Find the shortest round of a program that counts in the steps that it has taken; return whether there is one. */
+static bool find_counting(pid_t pid, struct loop *loop)
+{
+	struct user_regs_struct *last = &loop->states[MOST_STEPS - 1], now = *last;
+	int steps, place;
+
+	for (steps = 1; steps <= MOST_STEPS_COUNTING; steps++) {
+		for (place = 0; place < steps; place++)
+			if (!is_counted(loop, place, last - 3 * steps + place, last - 2 * steps + place, last - steps + place))
+				break;
+		if (place == steps && is_counted(loop, 0, last - 2 * steps, last - steps, last))
+			break;
+	}
+	if (steps > MOST_STEPS_COUNTING)
+		return false;
+	loop->steps = steps;
+	loop->counts = true;
+	memmove(&loop->states[1], last - steps + 1, (steps - 1) * sizeof(now));
+	loop->states[0] = now;
+	for (place = 0; place < steps; place++)
+		if (!is_apart(pid, loop, place))
+			return false;
+	return true;
 }
 
 /* Find out whether the program, which has stopped, goes round. Returns as taken_round() does. */
@@ -114,6 +216,7 @@ static int goes_round(pid_t pid, int *status)
 	int steps, round, went = 0;
 
 	found->pid = 0;
+	found->counts = false;
 	if (!size || !registers_of(pid, &found->states[0]))
 		return 0;
 	for (steps = 1; ; steps++) {
@@ -123,12 +226,16 @@ static int goes_round(pid_t pid, int *status)
 			return 0;
 		if (same(&first, &found->states[0]))
 			break;
-		if (steps == MOST_STEPS)
-			return 0;
 		found->states[steps] = first;
+		if (steps == MOST_STEPS - 1) {
+			if (!find_counting(pid, found))
+				return 0;
+			break;
+		}
 	}
-	found->steps = steps;
-	for (round = 0; round < ROUNDS; round++) {
+	if (!found->counts)
+		found->steps = steps;
+	for (round = 0; round < (found->counts ? ROUNDS_COUNTING : ROUNDS); round++) {
 		if (vectors_of(pid, vectors_after) != size || memcmp(vectors_before, vectors_after, size) != 0)
 			return 0;
 		went = taken_round(found, pid, status);

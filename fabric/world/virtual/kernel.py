@@ -330,7 +330,16 @@ def fingerprint() -> str:
     """Return what tells kernels as this package changes them from those of its other versions."""
     digest = hashlib.sha256(str(LAYOUT).encode())
     digest.update(edits.digest().encode())
-    for name in ("kernel.config", "init.c", "host.c", "going_round.h", "forking.h", "headers.h", "own_names.h"):
+    for name in (
+        "kernel.config",
+        "init.c",
+        "host.c",
+        "going_round.h",
+        "instructions.h",
+        "forking.h",
+        "headers.h",
+        "own_names.h",
+    ):
         digest.update((HERE / name).read_bytes())
     return digest.hexdigest()[:12]
 
