@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from fabric.model.identity import NodeId
+from fabric.world.engines import current_engine
 from runs.placement import Flow, RankOrder, order_ranks
 from runs.session import Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
@@ -15,12 +16,19 @@ from traffic.collectives.trees import tree_flows
 from traffic.job import Job
 
 
+def announce(session: Session, text: str) -> None:
+    """Say what starts now. To print reads the clock, and when connections are made decides what they measure: so time
+    settles after that."""
+    session.tell(text)
+    current_engine().settle()
+
+
 @contextmanager
 def started(session: Session, jobs: Sequence[Job]) -> Iterator[None]:
     """Start jobs for the time of a block, in their order."""
     with ExitStack() as stack:
         for job in jobs:
-            session.tell(f"starting {job.name}")
+            announce(session, f"starting {job.name}")
             stack.callback(job.close)
             job.start()
         yield

@@ -363,6 +363,7 @@ class Session:
             self._injector.prepare(schedule, list({id(one.job): one.job for one in _windows(jobs)}.values()))
         timeline = _timeline(name, jobs, self._done_to)
         told = LivePhase(name, title, self.queueing.value, self.routing_label, timeline.names, self.origin)
+        self.progress(title, 0.0)  # Which reads the clock, so it comes before that settles.
         started = self._meter.begin(told)
         try:
             played = self._play(title, timeline, duration_s, schedule)
@@ -465,7 +466,6 @@ class Session:
 
         An exception here ends the run: the creator of the jobs closes them, and no incomplete phase is kept.
         """
-        self.progress(title, 0.0)
         standing = self._injector.standing if "_injector" in vars(self) else ()
         begun = timeline.begin()
         if schedule is not None:

@@ -31,7 +31,7 @@ from runs.cases import Case, OneCase
 from runs.cases import Point as Point
 from runs.counted_operations import counted_s, operation_metrics
 from runs.job_config import JobConfig
-from runs.jobs import started
+from runs.jobs import announce, started
 from runs.phase_rows import carried_out_checks
 from runs.session import PhaseOutcome, Session
 from runs.side_by_side import SideBySide
@@ -511,7 +511,7 @@ def play_steps(
             time.sleep(after_s)
         return job.run_steps(1, phase)
 
-    session.tell(title)
+    announce(session, title)
     with closing(job):
         job.start()
         job.warm_up() if schedule is None else session.warm_up(job)
