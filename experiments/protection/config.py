@@ -40,6 +40,12 @@ class LoadPoint(NamedTuple):
     other_load: float
     storage_depth: int
 
+    @property
+    def words(self) -> str:
+        """It in words."""
+        storage = f"storage at depth {self.storage_depth}" if self.storage_depth else "no storage"
+        return f"{storage}, others at {self.other_load:.0%}"
+
 
 class ProtectionConfig(QueueingsConfig, OrderedRanks):
     """The loads, and how long each plays: measured is from ``warm_up`` after its begin to ``phase_time``."""

@@ -12,7 +12,8 @@ import pytest
 
 from experiments.incast.config import IncastConfig
 from experiments.incast.experiment import EXPERIMENT
-from experiments.incast.study import STUDY, Senders, kept
+from experiments.incast.limits import LIMITS, kept
+from experiments.incast.study import STUDY, Senders
 from fabric.errors import TrafficError
 from fabric.metrics import by_path, metrics_of
 from fabric.model.lanes import Queueing
@@ -96,14 +97,20 @@ def seen(control: str, limit: int | None, bandwidth: float, p50_s: float, server
     return Outcome(case, metrics_of(case.name, "", values))
 
 
-FOUND = [
+def beside_each_other(*outcomes: Outcome[Senders]) -> list[Outcome[Senders]]:
+    """Return outcomes that know each other."""
+    others = {one.case.name: one for one in outcomes}
+    return [replace(one, others=others) for one in outcomes]
+
+
+FOUND = beside_each_other(
     seen("line", None, 20e9, 1e-3),
     seen("line", 8, 19.9e9, 1.5e-3),
     seen("line", 2, 19.1e9, 3e-3),
     seen("line", 1, 10e9, 6e-3),
     seen("dcqcn", None, 20e9, 1e-3),
     seen("dcqcn", 2, 5e9, 1e-3),
-]
+)
 
 
 def test_the_smallest_limit_that_keeps_throughput_is_found() -> None:
@@ -117,7 +124,7 @@ def test_the_smallest_limit_that_keeps_throughput_is_found() -> None:
 
 
 def test_a_limit_that_ends_a_collapse_is_measured_by_what_it_gives() -> None:
-    found = [seen("line", None, 0.1e9, 1e-3), seen("line", 2, 20e9, 1e-3), seen("line", 1, 15e9, 1e-3)]
+    found = beside_each_other(seen("line", None, 0.1e9, 1e-3), seen("line", 2, 20e9, 1e-3), seen("line", 1, 15e9, 1e-3))
     (line,) = kept(found, 24e9)
     assert (line.is_measured, line.case.limit) == (True, 2)
 
@@ -130,13 +137,12 @@ def found_of(*outcomes: Outcome[Senders]) -> Found[Senders, IncastConfig]:
 
 
 def test_the_answer_names_limit_and_price_of_the_most_servers() -> None:
-    told = STUDY.answer(found_of(*FOUND, seen("line", None, 1.0, 1.0, servers=4)))
+    told = LIMITS.answer(found_of(*FOUND, seen("line", None, 1.0, 1.0, servers=4)))
     assert told.startswith("With 16 servers, the fewest senders at once that keep 95% of the best throughput")
     assert "line in lossless lanes: 2, 19.1 for 20.0 GB/s at 3.00 times the median and 3.00 times the p99" in told
     assert "dcqcn in lossless lanes: no limit keeps it." in told
-    assert "add off to request_to_send" in STUDY.answer(found_of(seen("line", 2, 1.0, 1.0)))
-    assert not callable(STUDY.tables)
-    rows = STUDY.tables[0].of(found_of(*FOUND)).rows
+    assert "add off to request_to_send" in LIMITS.answer(found_of(seen("line", 2, 1.0, 1.0)))
+    rows = LIMITS.tables_of(found_of(*FOUND))[0].rows
     assert [row[3] for row in rows] == ["2", "none does"]
 
 
