@@ -55,19 +55,10 @@ def begun_in(rows: pd.DataFrame, counted: tuple[float, float]) -> pd.DataFrame:
     return rows[rows["started_s"].between(*counted)]
 
 
-def read_metrics(operations: pd.DataFrame, phase: Phase, warm_up_s: float) -> dict[str, float]:
-    """Return the numbers of a phase's reads after its warm-up, see :func:`operation_metrics`; a bandwidth of nothing
-    if none began."""
-    rows = operations[operations["phase"] == phase.name]
-    nothing = {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
-    return operation_metrics(rows, "read", counted_s(phase, warm_up_s)) or nothing
-
-
 # In tables ------------------------------------------------------------------------------------------------------------
 
 Numbers = Mapping[str, float]
 """Of a phase, by name."""
-PERCENTILES = ("p50", "p99", "p999")
 NOTE = "abandoned: cut off by the end of the load; >: at least, since what holds this rank failed or was refused"
 """What tables say below."""
 

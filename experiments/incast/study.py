@@ -90,8 +90,8 @@ VARIANTS = Question[Senders, IncastConfig](
             "An incast, by how many may send at once",
             numbers=(
                 Number(RATE, "reads (GB/s)", 1e-9),
-                Number(least_known("read.p50"), "median read (us)", 1e6),
-                Number(least_known("read.p99"), "p99 of reads", is_time=True),
+                Number(least_known("read.p50_s"), "median read (us)", 1e6),
+                Number(least_known("read.p99_s"), "p99 of reads", is_time=True),
                 Number("queue_mean_bytes", "queue, mean (KiB)", 1 / 1024),
             ),
             x="{limit}",

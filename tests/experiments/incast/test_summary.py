@@ -19,12 +19,12 @@ from fabric.metrics import by_path, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
-from runs.counted_operations import counted_s, read_metrics
+from runs.counted_operations import counted_s
 from runs.job_metrics import queue_numbers
 from runs.registry import resolve
 from runs.session import Session
 from runs.stall_metrics import blocked_ports
-from runs.study import Found, Outcome
+from runs.study import Found, Outcome, Played
 from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn
 from tests.rows import table_of
@@ -39,15 +39,21 @@ def operations(*rows: tuple[float, float, int], phase: str = "p") -> pd.DataFram
     return table_of("operations", full).astype(TABLES["operations"].dtypes)
 
 
+def reads_of(rows: pd.DataFrame) -> dict[str, float]:
+    session, outcome = SimpleNamespace(table={"operations": rows}.__getitem__), SimpleNamespace(phase=PHASE)
+    played: Any = Played(cast(Any, session), SimpleNamespace(warm_up=1.0), cast(Any, PHASE), cast(Any, outcome), {})
+    return dict(played.reads())
+
+
 def test_bandwidth_counts_the_parts_of_reads_in_time_and_latency_those_that_begin_in_it() -> None:
     rows = operations((10.1, 10.6, 7), (10.5, 11.5, 100), (12.0, 12.5, 300), (12.5, 99.0, 865))
-    found = read_metrics(rows, PHASE, 1.0)
+    found = reads_of(rows)
     assert found["read.bandwidth_Bps"] == pytest.approx((50 + 300 + 5) / 2.0)
     assert (found["read.p50_s"], found["read.p99_s"], found["read.operations"]) == (0.5, 86.5, 2.0)
 
 
 def test_a_phase_in_which_nothing_ended_has_a_bandwidth_of_nothing_and_no_latency() -> None:
-    assert read_metrics(operations(), PHASE, 1.0) == {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
+    assert reads_of(operations()) == {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
 
 
 def test_a_queue_is_that_of_one_port_and_lane_after_the_warm_up() -> None:
