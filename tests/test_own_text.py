@@ -24,8 +24,8 @@ READERS = {
 }
 """The modules that take own text apart, each beside what writes it or for what is written no more."""
 PROSE = {
-    "fault", "faults", "phase", "phase_name", "title", "why", "told_why", "started_why", "reason", "reasons", "detail",
-    "details", "missed", "causes", "blamed",
+    "circle", "error", "failure", "fault", "faults", "phase", "phase_name", "title", "why", "told_why", "started_why",
+    "reason", "reasons", "detail", "details", "missed", "causes", "blamed",
 }  # fmt: skip
 """Keys, columns and fields whose values are for people, or are several values in one text."""
 TAKES_APART = {
@@ -33,8 +33,10 @@ TAKES_APART = {
     "removesuffix", "contains", "extract", "match", "fullmatch", "search", "findall", "loads",
 }  # fmt: skip
 FOREIGN = {
+    "app/sweeps/slurm.py",
     "cluster/slurm/answers.py",  # Slurm's own words.
     "traffic/work/formats/aicb.py",  # A trace of another project's.
+    "traffic/work/formats/msccl.py", "traffic/work/formats/packed.py",  # Errors of parsers.
 }
 
 
@@ -82,6 +84,7 @@ def test_no_module_takes_apart_what_the_program_wrote() -> None:
         'fault.partition(": ")', 'rows["phase"].astype(str).str.rpartition("_")',
         '"is missing" in one.fault', 'one.phase.title.startswith("static")',
         'EARLIER.search(str(row["why"]))', 'json.loads(row["details"])', 'table["causes"].astype(str).str.split(", ")',
+        'str(error).removeprefix("NCCL: ")', '"unexpected" in str(error)', 'self.circle.removeprefix("deadlock: ")',
         'table["why"].str.extract("step")', 'why.rpartition("step ")',
     ],
 )  # fmt: skip
