@@ -105,7 +105,7 @@ def _columns_of(written: Columns) -> list[Column]:
 
 
 def case_table(title: str, rows: Iterable[Any], written: Columns, note: str | None = None) -> SummaryTable:
-    """Return a table with a row per case: an outcome, or whatever has its ``case`` and its ``values``, numbers by name.
+    """Return a table with a row per case: an outcome, or a value with a ``case`` and ``values``, numbers by name.
     Columns that are functions take any row."""
     wanted = _columns_of(written)
     cells = [[column.cell(row) for column in wanted] for row in rows]
@@ -145,10 +145,10 @@ def _of(said: Said | Callable[[Any], Said], found: Any) -> Said:
 
 @dataclass(frozen=True)
 class CaseTable:
-    """A table of a study. Its title, its columns and its ``note`` may be functions of what all cases came to
-    (:class:`runs.study.Found`); ``rows``: a function of that, too, by default a row per case, and with ``parts`` a row
-    per part of each (:class:`runs.study.Point`), by what all cases came to and this one. Rows that lack the number
-    ``having`` are left out."""
+    """A table of a study. Its title, its columns and its ``note`` may be functions of the outcomes of all cases
+    (:class:`runs.study.Found`); ``rows``: such a function, too, by default a row per case, and with ``parts`` a row per
+    part of each (:class:`runs.study.Point`), by all outcomes and this one. Rows that lack the number ``having`` are
+    left out."""
 
     title: str | Callable[[Any], str]
     columns: Columns | Callable[[Any], Columns]
@@ -158,7 +158,7 @@ class CaseTable:
     having: str = ""
 
     def of(self, found: Any) -> SummaryTable:
-        """Return it, of what all cases came to."""
+        """Return it, made of the outcomes of all cases."""
         rows = _having(self.having, self.rows(found))
         if self.parts is not None:
             rows = [one.at(point) for one in rows for point in self.parts(found, one)]
@@ -185,10 +185,10 @@ def _said(row: Any, text: str) -> Cell:
 
 @dataclass(frozen=True)
 class Answer:
-    """The finding of a study: ``text``, or a function of what all cases came to, in which ``{}`` stands for what
-    ``each`` says of the cases (:func:`say`, or a function of a row), ``between`` two of them; with ``by``, a text with
-    settings in braces, group by group; with ``ends``, a number of a row, only of those in a group that have the least
-    and the most of it. ``rows``: a function of what all cases came to, by default all cases; those that lack the number
+    """The finding of a study: ``text``, or a function of all outcomes, in which ``{}`` stands for what ``each`` says of
+    the cases (:func:`say`, or a function of a row), ``between`` two of them; with ``by``, a text with settings in
+    braces, group by group; with ``ends``, a number of a row, only of those in a group that have the least
+    and the most of it. ``rows``: a function of all outcomes, by default all cases; those that lack the number
     ``having`` are left out. ``otherwise``: the finding if none is left."""
 
     text: str | Callable[[Any], str]
@@ -201,7 +201,7 @@ class Answer:
     rows: Callable[[Any], Iterable[Any]] = attrgetter("outcomes")
 
     def __call__(self, found: Any) -> str:
-        """Return it, of what all cases came to."""
+        """Return it, made of the outcomes of all cases."""
         groups: dict[str, list[Any]] = {}
         for row in _having(self.having, self.rows(found)):
             groups.setdefault(row.case.format(self.by), []).append(row)
@@ -209,5 +209,5 @@ class Answer:
         return _of(self.text, found).replace("{}", "; ".join(parts)) if parts else self.otherwise
 
     def _said(self, rows: Sequence[Any]) -> str:
-        told = rows if self.ends is None else [choose(rows, key=self.ends) for choose in (min, max)]
-        return self.between.join(self.each(row) if callable(self.each) else say(row, self.each) for row in told)
+        chosen = rows if self.ends is None else [choose(rows, key=self.ends) for choose in (min, max)]
+        return self.between.join(self.each(row) if callable(self.each) else say(row, self.each) for row in chosen)

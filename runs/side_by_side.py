@@ -26,7 +26,7 @@ class SideBySide:
     without_end: Sequence[str] = ()
 
     def of(self, found: Any) -> dict[str, Any]:
-        """Return it as a summary has it, of what all cases came to (:class:`runs.study.Found`)."""
+        """Return it as a summary has it, made of the outcomes of all cases (:class:`runs.study.Found`)."""
         rows, panel = self.rows(found), self._over_alone if self.is_over_alone else self._plain
         panels = [one for title, name in self.panels.items() for one in panel(rows, title, name)]
         lost = [sum(row.values.get(name, 0.0) for name in self.without_end) for row in rows]

@@ -25,7 +25,7 @@ MEASURES = (
 
 
 def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome, played_s: float | None = None) -> dict[str, float]:
-    """Return what lossless lanes of a phase tell, summed over all ports; nothing of other phases.
+    """Return the numbers of lossless lanes in a phase, summed over all ports; nothing of other phases.
 
     ``stalled_s`` adds up all lanes of all ports; ``most_stalled_fraction`` is of the lane that stood still longest, and
     of the time in which the load played: ``played_s``, by default between the first and the last sample of that time.

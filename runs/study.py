@@ -104,7 +104,7 @@ class Played(Generic[OneCase, Config]):
         return self.operations("read", job=job) or {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
 
     def stalls(self, played_s: float | None = None, port: Port | None = None) -> dict[str, float]:
-        """Return what its lossless lanes tell, of all ports or of one, see
+        """Return the numbers of its lossless lanes, of all ports or of one, see
         :func:`runs.stall_metrics.stall_metrics`."""
         stalls = self.session.table("stalls")
         return stall_metrics(stalls if port is None else stalls[stalls["port"] == str(port)], self.outcome, played_s)
@@ -129,7 +129,7 @@ def packet_numbers(outcome: PhaseOutcome, *names: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Outcome(Generic[OneCase]):
-    """What a case came to. ``aside``: numbers of it that are not metrics; ``settings``: of a part of it, its own;
+    """The outcome of a case. ``aside``: numbers of it that are not metrics; ``settings``: of a part of it, its own;
     ``others``: the outcomes of all cases by their names."""
 
     case: OneCase
@@ -162,7 +162,7 @@ class Outcome(Generic[OneCase]):
 
 @dataclass(frozen=True)
 class Found(Generic[OneCase, Config]):
-    """What all cases came to, in their order."""
+    """The outcomes of all cases, in their order."""
 
     session: Session
     config: Config
@@ -174,18 +174,18 @@ class Found(Generic[OneCase, Config]):
         return self.session.live.fabric
 
     def played(self, one: Outcome[OneCase]) -> Played[OneCase, Config]:
-        """Return a case with its phase, of what it came to."""
+        """Return the case of an outcome with its phase."""
         phases = {played.phase.name: played for played in self.session.phases}
         return Played(self.session, self.config, one.case, phases.get(one.case.name), {})
 
     def of(self, name: str) -> Outcome[OneCase]:
-        """Return what the case of this name came to, such as one in which something plays alone."""
+        """Return the outcome of the case of this name, such as one in which something plays alone."""
         return next(one for one in self.outcomes if one.case.name == name)
 
 
 @dataclass(frozen=True)
 class Repeats(Generic[OneCase]):
-    """What cases came to that are repeats of each other: its numbers are their medians."""
+    """The outcomes of cases that repeat each other: its numbers are their medians."""
 
     outcomes: Sequence[Outcome[OneCase]]
 
@@ -209,8 +209,8 @@ class Repeats(Generic[OneCase]):
 
 
 def over_repeats(outcomes: Sequence[Outcome[OneCase]], text: str) -> list[Repeats[OneCase]]:
-    """Return what cases came to, group by group: those are repeats of each other of which ``text``, with settings in
-    braces, says the same."""
+    """Return outcomes, group by group: cases are repeats of each other if ``text``, with settings in braces, reads the
+    same."""
     groups: dict[str, list[Outcome[OneCase]]] = {}
     for one in outcomes:
         groups.setdefault(one.case.format(text), []).append(one)
@@ -276,7 +276,7 @@ def _as_a_whole(*_: Any) -> Sequence[Point]:
 class Jobs:
     """How a study plays a case whose jobs are all that there is to say: ``make`` returns them, made of the config that
     is the case's own (:meth:`runs.cases.Case.in_config`). They play together for the time at its key ``lasts``, by
-    default until all is done. The queueing is the case's, or the config's; ``prepare`` makes ready whatever else
+    default until all is done. The queueing is the case's, or the config's; ``prepare`` makes ready what else
     differs, such as routes; ``counts``: by name, functions of nothing that grow while cases play, each of which is
     measured by its growth. A case may have a routing ``policy``, and ``failures``, lines of the config that it has at
     the key ``fails``, a text with settings in braces."""
