@@ -104,6 +104,11 @@ class Numbers(dict[str, float]):
     def __missing__(self, name: str) -> float:
         return math.nan
 
+    def of(self, part: str) -> Numbers:
+        """Return those of a part, such as a job, named without it; all of them with an empty part."""
+        start = f"{part}." if part else ""
+        return Numbers({name.removeprefix(start): value for name, value in self.items() if name.startswith(start)})
+
 
 def metrics_of(phase: str, job: str, values: Mapping[str, float], is_named_by_job: bool = True) -> list[Metric]:
     """Return the numbers of a job in a phase, or with an empty ``job`` of all of it, as metrics."""

@@ -13,14 +13,14 @@ from types import NoneType
 from typing import Any, TypeVar
 
 from fabric.metrics import theory_name
-from fabric.records.cells import Cell, Row, joined, measured, quantity
+from fabric.records.cells import Cell, Quantity, Row, joined, measured, quantity
 from fabric.records.summary_table import SummaryTable, cell_words
 from fabric.records.words import form_for
 from runs.cases import axes_of, words_of
 
 _COUNT = ",.0f"
 ALONE = "alone"
-"""What the names of numbers of a part alone start with (:class:`runs.study.Compared`)."""
+"""What the names of numbers of a part alone start with (:class:`runs.study.Part`)."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,21 @@ class Column:
             return str(words)
         if "{" in self.value:
             return _said(row, self.value)
-        name, _, base = self.value.partition(" / ")
-        if base:
-            form = self.form or ".2f x"
-            return row.times(name, form) if base == ALONE else quantity(row[name] / (row[base] or math.nan), form)
         if self.value in axes_of(type(row.case)):
             return str(row.case.format(f"{{{self.value}}}"))
         if hasattr(type(row.case), self.value):
             return words_of(getattr(row.case, self.value))
-        form = self.form or form_for(self.value) or _COUNT
-        if isinstance(self.otherwise, str):
-            return measured(row.values, self.value, form) if self.value in row.values else self.otherwise
-        return measured(row.values, self.value, form, self.otherwise)
+        found = self._number(row)
+        return self.otherwise if isinstance(self.otherwise, str) and not found.is_measured else found
+
+    def _number(self, row: Any) -> Quantity:
+        assert isinstance(self.value, str)
+        name, _, base = self.value.partition(" / ")
+        if base:
+            form = self.form or ".2f x"
+            return row.times(name, form) if base == ALONE else quantity(row[name] / (row[base] or math.nan), form)
+        form = self.form or form_for(name) or _COUNT
+        return measured(row.values, name, form, None if isinstance(self.otherwise, str) else self.otherwise)
 
     def _cell_of(self, found: Any, form: str) -> Cell:
         return quantity(found, self.form or form) if isinstance(found, NoneType | int | float) else found
@@ -71,7 +74,8 @@ _PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
 def columns(text: str) -> list[Column]:
     """Return columns by a text that has the value of each in braces behind its head, with a form of its own if it needs
     one: ``in {queueing}, p99 {read.p99_s}, of the NIC {read.bandwidth_Bps / nic_Bps|.1%}``. ``{queueing|once}`` is one
-    that is shown once, and ``{read.failed|or 0}`` one of 0 where it is not known."""
+    that is shown once, ``{read.failed|or 0}`` one of 0 where it is not known, and ``{step_s|.1f or ?}`` one
+    of a text there."""
     parts = _PART.split(text)
     heads = [head.removeprefix(", ").rstrip() for head in parts[::3]]
     assert heads.pop() == "", f"{text!r} ends with a head, and no value"
@@ -81,7 +85,14 @@ def columns(text: str) -> list[Column]:
 def _column(head: str, value: str, said: str) -> Column:
     form, _, otherwise = said.partition("or ")
     is_once, form = form == "once", form.strip()
-    return Column(head, value, None if is_once else form or None, is_once, float(otherwise) if otherwise else None)
+    return Column(head, value, None if is_once else form or None, is_once, _number_or_text(otherwise))
+
+
+def _number_or_text(text: str) -> float | str | None:
+    try:
+        return float(text)
+    except ValueError:
+        return text or None
 
 
 Columns = str | Sequence[Column | str]
@@ -94,7 +105,7 @@ def _columns_of(written: Columns) -> list[Column]:
 
 
 def case_table(title: str, rows: Iterable[Any], written: Columns, note: str | None = None) -> SummaryTable:
-    """Return a table with a row per case: an outcome, or whatever has its ``case`` and its ``values``, numbers by name.
+    """Return a table with a row per case: an outcome, or a value with a ``case`` and ``values``, numbers by name.
     Columns that are functions take any row."""
     wanted = _columns_of(written)
     cells = [[column.cell(row) for column in wanted] for row in rows]
@@ -134,10 +145,10 @@ def _of(said: Said | Callable[[Any], Said], found: Any) -> Said:
 
 @dataclass(frozen=True)
 class CaseTable:
-    """A table of a study. Its title, its columns and its ``note`` may be functions of what all cases came to
-    (:class:`runs.study.Found`); ``rows``: a function of that, too, by default a row per case, and with ``parts`` a row
-    per part of each (:class:`runs.study.Point`), by what all cases came to and this one. Rows that lack the number
-    ``having`` are left out."""
+    """A table of a study. Its title, its columns and its ``note`` may be functions of the outcomes of all cases
+    (:class:`runs.study.Found`); ``rows``: such a function, too, by default a row per case, and with ``parts`` a row per
+    part of each (:class:`runs.study.Point`), by all outcomes and this one. Rows that lack the number ``having`` are
+    left out."""
 
     title: str | Callable[[Any], str]
     columns: Columns | Callable[[Any], Columns]
@@ -147,7 +158,7 @@ class CaseTable:
     having: str = ""
 
     def of(self, found: Any) -> SummaryTable:
-        """Return it, of what all cases came to."""
+        """Return it, made of the outcomes of all cases."""
         rows = _having(self.having, self.rows(found))
         if self.parts is not None:
             rows = [one.at(point) for one in rows for point in self.parts(found, one)]
@@ -168,16 +179,16 @@ def say(row: Any, text: str) -> str:
 def _said(row: Any, text: str) -> Cell:
     *parts, end = _PART.split(text)
     each = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    cells = [cell for before, value, form in each for cell in (before, Column("", value, form).cell(row))]
+    cells = [cell for before, value, form in each for cell in (before, _column("", value, form or "").cell(row))]
     return joined((cell for cell in (*cells, end) if cell != ""), "")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The finding of a study: ``text``, or a function of what all cases came to, in which ``{}`` stands for what
-    ``each`` says of the cases (:func:`say`, or a function of a row), ``between`` two of them; with ``by``, a text with
-    settings in braces, group by group; with ``ends``, a number of a row, only of those in a group that have the least
-    and the most of it. ``rows``: a function of what all cases came to, by default all cases; those that lack the number
+    """The finding of a study: ``text``, or a function of all outcomes, in which ``{}`` stands for what ``each`` says of
+    the cases (:func:`say`, or a function of a row), ``between`` two of them; with ``by``, a text with settings in
+    braces, group by group; with ``ends``, a number of a row, only of those in a group that have the least
+    and the most of it. ``rows``: a function of all outcomes, by default all cases; those that lack the number
     ``having`` are left out. ``otherwise``: the finding if none is left."""
 
     text: str | Callable[[Any], str]
@@ -190,7 +201,7 @@ class Answer:
     rows: Callable[[Any], Iterable[Any]] = attrgetter("outcomes")
 
     def __call__(self, found: Any) -> str:
-        """Return it, of what all cases came to."""
+        """Return it, made of the outcomes of all cases."""
         groups: dict[str, list[Any]] = {}
         for row in _having(self.having, self.rows(found)):
             groups.setdefault(row.case.format(self.by), []).append(row)
@@ -198,5 +209,5 @@ class Answer:
         return _of(self.text, found).replace("{}", "; ".join(parts)) if parts else self.otherwise
 
     def _said(self, rows: Sequence[Any]) -> str:
-        told = rows if self.ends is None else [choose(rows, key=self.ends) for choose in (min, max)]
-        return self.between.join(self.each(row) if callable(self.each) else say(row, self.each) for row in told)
+        chosen = rows if self.ends is None else [choose(rows, key=self.ends) for choose in (min, max)]
+        return self.between.join(self.each(row) if callable(self.each) else say(row, self.each) for row in chosen)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fabric.config import Model, changed
 from fabric.units import exact
@@ -84,13 +84,16 @@ def axis(
 @dataclass(frozen=True)
 class Case:
     """A case of a grid, which is a phase. Subclasses give the format of its ``name`` and ``title``, whose parts are
-    fields and properties."""
+    fields and properties; ``alone``: the format of the name of the case in which its jobs play alone, or of several
+    such, each by the part that plays there, such as a job or an operation."""
 
     _name = ""
     _title = ""
+    _alone: ClassVar[Mapping[str, str]] = {}
 
-    def __init_subclass__(cls, name: str = "", title: str = "") -> None:
+    def __init_subclass__(cls, name: str = "", title: str = "", alone: str | Mapping[str, str] = "") -> None:
         cls._name, cls._title = name or cls._name, title or cls._title
+        cls._alone = ({"": alone} if isinstance(alone, str) else alone) if alone else cls._alone
 
     @classmethod
     def grid(cls: type[OneCase], config: object) -> tuple[OneCase, ...]:
@@ -106,6 +109,12 @@ class Case:
     def title(self) -> str:
         """The title of its phase."""
         return self.format(self._title)
+
+    def alone(self, number: str = "") -> str:
+        """Return the name of the case in which the job, or part, with a number of this name plays alone; empty without
+        one."""
+        text = self._alone.get(number.partition(".")[0], self._alone.get("", ""))
+        return text.format_map(_Parts(self, "name"))
 
     @property
     def settings(self) -> dict[str, str]:

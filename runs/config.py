@@ -57,6 +57,7 @@ Choices = Annotated[list[Annotated[Choice, Field(strict=False)]], Field(min_leng
 """What an experiment plays in turn: one or more, each once."""
 
 
+Duration = Annotated[TimeS, Field(gt=0)]
 Policies = Annotated[list[PolicyKey], Field(min_length=1), AfterValidator(each_once)]
 """Routing policies that an experiment plays in turn: one or more, each once."""
 
@@ -408,6 +409,25 @@ class QueueingsConfig(RunConfig):
     def queueings_played(self) -> tuple[Queueing, ...]:
         """Each in its turn; what plays alone does so in the first."""
         return tuple(self.queueings)
+
+
+class CountedPhases(QueueingsConfig):
+    """A run whose phases are all as long, and count after a warm-up."""
+
+    phase_time: Duration = Field(default=0.003, description="Length of each phase, warm-up included.")
+    warm_up: Duration = Field(
+        default=0.001, description="Warm-up at the start of each phase, which is excluded from results."
+    )
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """All phases are as long."""
+        return PhaseLengths.of(self, "phase_time")
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        yield from counted_faults(fabric, self.phase_time, self.warm_up)
 
 
 def storage_faults(fabric: Fabric, purpose: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What operations of a phase come to in the time that counts: bandwidth, latency, and what became of them."""
+"""Numbers of a phase's operations in the time that counts: bandwidth, latency, and what became of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traffic import metrics
 def counted_s(phase: Phase, warm_up_s: float = 0.0) -> tuple[float, float]:
     """Return from when to when a phase counts: after its warm-up, while all of its load plays.
 
-    What its last operations take to end once jobs have been told to halt is no time in which they play: it is about as
+    The time that its last operations take to end after the order to halt does not count as play: it is about as
     long in every phase, so it would weigh most in the short ones. Raises TrafficError if no time is left.
     """
     from_s, until_s = phase.load_s
@@ -55,19 +55,10 @@ def begun_in(rows: pd.DataFrame, counted: tuple[float, float]) -> pd.DataFrame:
     return rows[rows["started_s"].between(*counted)]
 
 
-def read_metrics(operations: pd.DataFrame, phase: Phase, warm_up_s: float) -> dict[str, float]:
-    """Return the numbers of a phase's reads after its warm-up, see :func:`operation_metrics`; a bandwidth of nothing
-    if none began."""
-    rows = operations[operations["phase"] == phase.name]
-    nothing = {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
-    return operation_metrics(rows, "read", counted_s(phase, warm_up_s)) or nothing
-
-
 # In tables ------------------------------------------------------------------------------------------------------------
 
 Numbers = Mapping[str, float]
 """Of a phase, by name."""
-PERCENTILES = ("p50", "p99", "p999")
 NOTE = "abandoned: cut off by the end of the load; >: at least, since what holds this rank failed or was refused"
 """What tables say below."""
 

@@ -26,6 +26,7 @@ from fabric.failures.report import Change
 from fabric.model.network import Link
 from runs.failures import in_words, is_whole
 from traffic.job import Job, Records
+from traffic.metrics import kind_of
 
 FIRST_TIMEOUT_S = 1.0
 """What TCP waits for before it knows a round trip (RFC 6298)."""
@@ -126,7 +127,7 @@ class Excuses:
         storage by all that storage does for its host."""
         if not self.troubles:
             return []
-        flow, is_flow = _flow_of(row), row["operation"].partition("_")[0] == "flow"
+        flow, is_flow = _flow_of(row), kind_of(row["operation"]) == "flow"
         place = (job.name, flow) if is_flow else (job.name, flow.host)
         if place not in self._of_place:
             self._of_place[place] = self._of_flow(job, flow) if is_flow else self._of_host(job, flow.host)

@@ -9,7 +9,7 @@ import pandas as pd
 from fabric.measures import Better, Measure
 from fabric.results import Phase
 from fabric.stalls.intervals import BLOCKED_SHARE
-from runs.case_tables import CaseTable, Column
+from runs.case_tables import CaseTable
 from runs.session import PhaseOutcome
 
 MEASURES = (
@@ -25,7 +25,7 @@ MEASURES = (
 
 
 def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome, played_s: float | None = None) -> dict[str, float]:
-    """Return what lossless lanes of a phase tell, summed over all ports; nothing of other phases.
+    """Return the numbers of lossless lanes in a phase, summed over all ports; nothing of other phases.
 
     ``stalled_s`` adds up all lanes of all ports; ``most_stalled_fraction`` is of the lane that stood still longest, and
     of the time in which the load played: ``played_s``, by default between the first and the last sample of that time.
@@ -68,14 +68,9 @@ def _grown(rows: pd.DataFrame) -> pd.DataFrame:
 
 STALLS = CaseTable(
     "Waiting for room",
-    (
-        Column("phase", "title"),
-        Column("stalls", "stalls", ".0f"),
-        Column("stalled, all lanes of all ports", "stalled_s", ".3g s"),
-        Column("the most stalled lane", "most_stalled_fraction", ".0%"),
-        Column("fullest input buffer", "most_buffered_bytes", ".0f KiB"),
-    ),
+    "phase {title}, stalls {stalls|.0f}, stalled, all lanes of all ports {stalled_s|.3g s}, "
+    "the most stalled lane {most_stalled_fraction|.0%}, fullest input buffer {most_buffered_bytes|.0f KiB}",
     "stalled: the link was free, a frame waited, and there was no room at the other end",
-    rows=lambda found: [one for one in found.outcomes if "stalls" in one.values],
+    having="stalls",
 )
 """What waited for room: of a study's outcomes, those of lossless cases."""

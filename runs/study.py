@@ -104,7 +104,7 @@ class Played(Generic[OneCase, Config]):
         return self.operations("read", job=job) or {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
 
     def stalls(self, played_s: float | None = None, port: Port | None = None) -> dict[str, float]:
-        """Return what its lossless lanes tell, of all ports or of one, see
+        """Return the numbers of its lossless lanes, of all ports or of one, see
         :func:`runs.stall_metrics.stall_metrics`."""
         stalls = self.session.table("stalls")
         return stall_metrics(stalls if port is None else stalls[stalls["port"] == str(port)], self.outcome, played_s)
@@ -129,12 +129,14 @@ def packet_numbers(outcome: PhaseOutcome, *names: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Outcome(Generic[OneCase]):
-    """What a case came to. ``aside``: numbers of it that are not metrics; ``settings``: of a part of it, its own."""
+    """The outcome of a case. ``aside``: numbers of it that are not metrics; ``settings``: of a part of it, its own;
+    ``others``: the outcomes of all cases by their names."""
 
     case: OneCase
     metrics: Sequence[Metric]
     aside: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Outcome[OneCase]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def values(self) -> Numbers:
@@ -148,10 +150,19 @@ class Outcome(Generic[OneCase]):
         """Return a part of it."""
         return replace(self, aside={**self.aside, **point.numbers}, settings=point.settings)
 
+    def alone(self, number: str = "") -> Numbers:
+        """Return the numbers of the case in which the job, or part, with a number of this name plays alone."""
+        other = self.others.get(self.case.alone(number))
+        return Numbers() if other is None else other.values
+
+    def times(self, number: str, form: str = ".2f x") -> Quantity:
+        """Return how many times that alone a number is, with a bound where one of the two has one; NaN if unknown."""
+        return ratio(self.values, self.alone(number), number, form)
+
 
 @dataclass(frozen=True)
 class Found(Generic[OneCase, Config]):
-    """What all cases came to, in their order."""
+    """The outcomes of all cases, in their order."""
 
     session: Session
     config: Config
@@ -163,18 +174,18 @@ class Found(Generic[OneCase, Config]):
         return self.session.live.fabric
 
     def played(self, one: Outcome[OneCase]) -> Played[OneCase, Config]:
-        """Return a case with its phase, of what it came to."""
+        """Return the case of an outcome with its phase."""
         phases = {played.phase.name: played for played in self.session.phases}
         return Played(self.session, self.config, one.case, phases.get(one.case.name), {})
 
     def of(self, name: str) -> Outcome[OneCase]:
-        """Return what the case of this name came to, such as one in which something plays alone."""
+        """Return the outcome of the case of this name, such as one in which something plays alone."""
         return next(one for one in self.outcomes if one.case.name == name)
 
 
 @dataclass(frozen=True)
 class Repeats(Generic[OneCase]):
-    """What cases came to that are repeats of each other: its numbers are their medians."""
+    """The outcomes of cases that repeat each other: its numbers are their medians."""
 
     outcomes: Sequence[Outcome[OneCase]]
 
@@ -198,8 +209,8 @@ class Repeats(Generic[OneCase]):
 
 
 def over_repeats(outcomes: Sequence[Outcome[OneCase]], text: str) -> list[Repeats[OneCase]]:
-    """Return what cases came to, group by group: those are repeats of each other of which ``text``, with settings in
-    braces, says the same."""
+    """Return outcomes, group by group: cases are repeats of each other if ``text``, with settings in braces, reads the
+    same."""
     groups: dict[str, list[Outcome[OneCase]]] = {}
     for one in outcomes:
         groups.setdefault(one.case.format(text), []).append(one)
@@ -213,7 +224,8 @@ def medians(text: str) -> Callable[[Found[OneCase, Any]], list[Repeats[OneCase]]
 
 @dataclass(frozen=True)
 class Part(Generic[OneCase]):
-    """A part of a case, such as one of its jobs. Its numbers are named without the part; without a name it is all."""
+    """A part of a case, such as one of its jobs. Its numbers are named without the part; without a name it is all.
+    Numbers of the case in which it plays alone are named after ``alone.``."""
 
     part: str
     outcome: Outcome[OneCase]
@@ -223,40 +235,29 @@ class Part(Generic[OneCase]):
         """The case."""
         return self.outcome.case
 
-    @cached_property
-    def values(self) -> Numbers:
-        """Its numbers."""
-        return Numbers(self._of(self.outcome))
-
     @property
-    def is_measured(self) -> bool:
-        """Whether the case has any number of the part."""
-        return bool(self._of(self.outcome))
-
-    def _of(self, one: Outcome[OneCase]) -> dict[str, float]:
-        start = f"{self.part}." if self.part else ""
-        return {name.removeprefix(start): value for name, value in one.values.items() if name.startswith(start)}
-
-    def __getitem__(self, name: str) -> float:
-        return self.values[name]
-
-
-@dataclass(frozen=True)
-class Compared(Part[OneCase]):
-    """A part of a case beside the same part of another one, such as that in which it plays alone. The numbers of that
-    are named after ``alone.``."""
-
-    alone: Outcome[OneCase]
+    def settings(self) -> dict[str, str]:
+        """The name of the part, which tables have as ``{part}``."""
+        return {"part": self.part}
 
     @cached_property
     def values(self) -> Numbers:
         """Its numbers, and those alone."""
-        alone = {metric_path(ALONE, name): value for name, value in self._of(self.alone).items()}
-        return Numbers({**alone, **self._of(self.outcome)})
+        alone = self.outcome.alone(self.part).of(self.part)
+        mine = self.outcome.values.of(self.part)
+        return Numbers({**{metric_path(ALONE, name): value for name, value in alone.items()}, **mine})
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the case has any number of the part."""
+        return bool(self.outcome.values.of(self.part))
 
     def times(self, name: str, form: str = ".2f x") -> Quantity:
-        """Return how many times that alone a number is, with a bound where one of the two has one; NaN if unknown."""
-        return ratio(self._of(self.outcome), self._of(self.alone), name, form)
+        """Return how many times that alone a number is, see :meth:`Outcome.times`."""
+        return self.outcome.times(metric_path(self.part, name), form)
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
 
 
 def _nothing(*_: Any) -> Mapping[str, Any]:
@@ -275,7 +276,7 @@ def _as_a_whole(*_: Any) -> Sequence[Point]:
 class Jobs:
     """How a study plays a case whose jobs are all that there is to say: ``make`` returns them, made of the config that
     is the case's own (:meth:`runs.cases.Case.in_config`). They play together for the time at its key ``lasts``, by
-    default until all is done. The queueing is the case's, or the config's; ``prepare`` makes ready whatever else
+    default until all is done. The queueing is the case's, or the config's; ``prepare`` makes ready what else
     differs, such as routes; ``counts``: by name, functions of nothing that grow while cases play, each of which is
     measured by its growth. A case may have a routing ``policy``, and ``failures``, lines of the config that it has at
     the key ``fails``, a text with settings in braces."""
@@ -333,18 +334,22 @@ class SameJobs:
 
 
 def of_job(
-    job: str, numbers: Callable[[Played[OneCase, Config]], Mapping[str, float]]
+    job: str, numbers: Callable[[Played[OneCase, Config]], Mapping[str, float]], is_named_by_job: bool = False
 ) -> Callable[[Played[OneCase, Config]], list[Metric]]:
-    """Return a ``measure`` of a case's only job, whose name no path of a metric needs."""
-    return lambda played: metrics_of(played.case.name, job, numbers(played), is_named_by_job=False)
+    """Return a ``measure`` of a job of a case, whose name paths of metrics do not need."""
+    return lambda played: metrics_of(played.case.name, job, numbers(played), is_named_by_job)
+
+
+Measuring = Callable[[Played[OneCase, Config]], Iterable[Metric] | Mapping[str, float]]
+"""Measures a case that was played: its metrics, or numbers of all of it by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question(Generic[OneCase, Config]):
     """What is asked of cases, of the classes ``kinds`` alone, which are then all that it sees:
 
-    - ``measure``: the metrics of one that was played, or numbers of all of it by name; those of a single job by
-      :func:`of_job`; ``measures``: what those mean that only this study reports;
+    - ``measure``: the metrics of one that was played, or numbers of all of it by name, or several functions of such,
+      those of a job by :func:`of_job`; ``measures``: what those mean that only this study reports;
     - ``theory``: what closed forms say of one, by the names of the numbers that they are beside, as tables and figures
       have it by :func:`fabric.metrics.theory_name`; ``aside``: what else these show of one beside its metrics;
     - ``over_cases``: metrics for which one case is not enough, behind those of all cases;
@@ -354,7 +359,7 @@ class Question(Generic[OneCase, Config]):
     """
 
     kinds: type[Case] | tuple[type[Case], ...] = Case
-    measure: Callable[[Played[OneCase, Config]], Sequence[Metric] | Mapping[str, float]] = _nothing
+    measure: Measuring[OneCase, Config] | Sequence[Measuring[OneCase, Config]] = _nothing
     answer: Callable[[Found[OneCase, Config]], str] = _in_no_words
     tables: Sequence[CaseTable] | Callable[[Found[OneCase, Config]], Iterable[SummaryTable]] = ()
     theory: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
@@ -367,8 +372,10 @@ class Question(Generic[OneCase, Config]):
 
     def metrics_of(self, played: Played[OneCase, Config]) -> Sequence[Metric]:
         """Return the metrics of a case that was played; none of one that it does not ask of."""
-        found = self.measure(played) if isinstance(played.case, self.kinds) else ()
-        return metrics_of(played.case.name, "", found) if isinstance(found, Mapping) else found
+        measuring = (self.measure,) if callable(self.measure) else self.measure
+        found = [measure(played) for measure in measuring] if isinstance(played.case, self.kinds) else []
+        by_job = (metrics_of(played.case.name, "", one) if isinstance(one, Mapping) else one for one in found)
+        return [metric for metrics in by_job for metric in metrics]
 
     def aside_of(self, found: Found[OneCase, Config], one: Outcome[OneCase]) -> dict[str, float]:
         """Numbers of a case beside its metrics, closed forms among them; none of a case that it does not ask of."""
@@ -436,18 +443,23 @@ class Study(Question[OneCase, Config]):
         """Return the summary of cases that were played, each a phase or put together of phases. ``counted``: what
         playing counted, by their names."""
         phases = {one.phase.name: one for one in session.phases}
-        measured = []
+        measured: list[Outcome[OneCase]] = []
+        others: dict[str, Outcome[OneCase]] = {}
         for case in cases:
             played = Played(session, config, case, phases.get(case.name), (counted or {}).get(case.name, {}))
             metrics = [metric for asked in self.questions for metric in asked.metrics_of(played)]
-            measured.append(Outcome(case, metrics, played.counted))
+            measured.append(Outcome(case, metrics, played.counted, others=others))
+        others |= {one.case.name: one for one in measured}
         before = Found(session, config, measured)
         asides = [{name: value for asked in self.questions for name, value in asked.aside_of(before, one).items()}
                   for one in measured]  # fmt: skip
         outcomes = [replace(one, aside={**one.aside, **more}) for one, more in zip(measured, asides, strict=True)]
+        others |= {one.case.name: one for one in outcomes}
         found = replace(before, outcomes=outcomes)
         answered = [(asked, seen) for asked in self.questions if (seen := asked.seen(found)).outcomes or asked is self]
-        points = [asked.points for asked in self.questions if asked.points is not _as_a_whole] or [_as_a_whole]
+        showing = [asked for asked in self.questions if asked.points is not _as_a_whole] or [self]
+        parts = [(one, asked.points(found, one)) for one in outcomes for asked in showing
+                 if isinstance(one.case, asked.kinds)]  # fmt: skip
         side_by_side = {"side_by_side": self.side_by_side.of(found)} if self.side_by_side else {}
         return {
             "title": self.title if isinstance(self.title, str) else self.title(found),
@@ -457,7 +469,7 @@ class Study(Question[OneCase, Config]):
                 *(metric for asked, seen in answered for metric in asked.over_cases(seen)),
             ],
             "tables": [table for asked, seen in answered for table in asked.tables_of(seen)],
-            CASES: [_shown(one, point) for one in outcomes for parts in points for point in parts(found, one)],
+            CASES: [_shown(one, point) for one, points in parts for point in points],
             **side_by_side,
             **{name: part for asked, seen in answered for name, part in asked.more(seen).items()},
         }

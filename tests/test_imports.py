@@ -121,9 +121,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("decided_jobs", "timeline", "excuses", "groundwork"),
         (
             "job_metrics",
-            "link_use",
             "node_use",
-            "port_shares",
             "counted_operations",
             "job_config",
             "known_folders",

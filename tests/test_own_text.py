@@ -20,12 +20,13 @@ READERS = {
     "cluster/platform/old_words.py": "sentences of journals and tables of earlier versions",
     "experiments/fencing/tables.py": "names of phases in tables of earlier versions",
     "fabric/records/packed.py": "cells that hold several values",
+    "traffic/metrics.py": "names of operations in tables: the kind, and what became of it",
     "traffic/work/operation_names.py": "names of operations in graphs",
 }
 """The modules that take own text apart, each beside what writes it or for what is written no more."""
 PROSE = {
-    "fault", "faults", "phase", "phase_name", "title", "why", "told_why", "started_why", "reason", "reasons", "detail",
-    "details", "missed", "causes", "blamed",
+    "circle", "error", "failure", "fault", "faults", "phase", "phase_name", "title", "why", "told_why", "started_why",
+    "reason", "reasons", "detail", "details", "missed", "causes", "blamed", "operation",
 }  # fmt: skip
 """Keys, columns and fields whose values are for people, or are several values in one text."""
 TAKES_APART = {
@@ -33,8 +34,11 @@ TAKES_APART = {
     "removesuffix", "contains", "extract", "match", "fullmatch", "search", "findall", "loads",
 }  # fmt: skip
 FOREIGN = {
+    "app/sweeps/slurm.py",
     "cluster/slurm/answers.py",  # Slurm's own words.
     "traffic/work/formats/aicb.py",  # A trace of another project's.
+    "traffic/work/formats/msccl.py",
+    "traffic/work/formats/packed.py",  # Errors of parsers.
 }
 
 
@@ -82,6 +86,8 @@ def test_no_module_takes_apart_what_the_program_wrote() -> None:
         'fault.partition(": ")', 'rows["phase"].astype(str).str.rpartition("_")',
         '"is missing" in one.fault', 'one.phase.title.startswith("static")',
         'EARLIER.search(str(row["why"]))', 'json.loads(row["details"])', 'table["causes"].astype(str).str.split(", ")',
+        'rows["operation"].astype(str).str.fullmatch("read(_.*)?")', 'row["operation"].endswith("_failed")',
+        'str(error).removeprefix("NCCL: ")', '"unexpected" in str(error)', 'self.circle.removeprefix("deadlock: ")',
         'table["why"].str.extract("step")', 'why.rpartition("step ")',
     ],
 )  # fmt: skip

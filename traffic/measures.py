@@ -72,7 +72,7 @@ def _of_operations(operations: Sequence[str], rows: JobRows) -> dict[str, float]
     table = rows.table("operations")
     found: dict[str, float] = {}
     for operation in operations:
-        begun = table[table["operation"].astype(str).str.fullmatch(f"{operation}(_.*)?")]
+        begun = metrics.begun(table, operation)
         done = metrics.completion(begun, operation)
         if done is not None and rows.windows:
             found[BANDWIDTH.of(operation)] = bandwidth(begun[begun["operation"] == operation], rows.windows)

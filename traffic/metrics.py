@@ -54,6 +54,7 @@ CUT_OFF = ("abandoned", "stopped")
 """How rows of ``operations`` call what was under way when its load ended, after the kind of operation."""
 NEVER = ("failed", "refused")
 """And what never completes: the first was tried, the second was not."""
+_ENDS = tuple(f"_{end}" for end in (*CUT_OFF, *NEVER))
 _PERCENTS = {"p50": 50, "p99": 99, "p999": 99.9}
 
 
@@ -78,6 +79,17 @@ class Completion:
         numbers = (self.completed, self.cut_off, self.failed, self.refused)
         names = ("operations", "abandoned", "failed", "refused")
         return {metric_path(prefix, name): float(number) for name, number in zip(names, numbers, strict=True)}
+
+
+def kind_of(operation: str) -> str:
+    """Return the kind of an operation by its name in ``operations``, without what became of it: ``read`` for
+    ``read_failed``."""
+    return next((operation.removesuffix(end) for end in _ENDS if operation.endswith(end)), operation)
+
+
+def begun(operations: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Return the rows of a kind of operation, whatever became of them."""
+    return operations[operations["operation"].isin([kind, *(kind + end for end in _ENDS)])]
 
 
 def completion(operations: pd.DataFrame, kind: str) -> Completion | None:

@@ -21,7 +21,7 @@ from app.commands.packet_hops import bring_up_by_config
 from app.commands.rate_search import Strain, find_rate
 from app.commands.worlds import enter_world
 from experiments.isolation.config import IsolationConfig
-from experiments.isolation.study import all_jobs
+from experiments.isolation.playing import all_jobs
 from fabric.config import setting
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.carried_rates import CarriedRate, keep, this_machine
@@ -33,6 +33,7 @@ from fabric.units import format_rate, parse_rate_bps
 from fabric.world import engines
 from fabric.world.programs.agents import AgentPool, fork_server
 from runs.console import OUT, tell
+from runs.jobs import started
 from runs.preload import PRELOAD
 from runs.rates import named_rate
 from runs.registry import resolve
@@ -102,8 +103,9 @@ def measure_in_world(topology: Mapping[str, Any], as_json: bool) -> int:
     with bring_up_by_config(fabric, config.queues, Queueing.LANES) as live:
         pool = AgentPool(PRELOAD)
         session = Session.of(config, live, pool, Audience(tell))
-        with all_jobs(session, config) as jobs:
-            outcome = session.run_phase("load", "all in lanes", list(jobs.values()), LOAD_S)
+        jobs = all_jobs(session, config)
+        with started(session, jobs):
+            outcome = session.run_phase("load", "all in lanes", jobs, LOAD_S)
         pool.stop()
     found = strain_of(fabric.nic_rate_bps, outcome, session.judge().checks)
     print(json.dumps(vars(found)) if as_json else _told(found))

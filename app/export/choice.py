@@ -10,9 +10,7 @@ import pandas as pd
 from fabric.errors import UsageError
 from fabric.results import Result
 from fabric.suggestions import nearest
-from traffic.metrics import CUT_OFF, NEVER
-
-_ENDS = tuple(f"_{end}" for end in (*CUT_OFF, *NEVER))
+from traffic.metrics import kind_of
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,7 @@ def _names(column: Iterable[object]) -> list[str]:
 
 def kinds_of(operations: pd.DataFrame) -> pd.Series[str]:
     """Return the kind of each row of ``operations``, without what became of it: ``read`` for ``read_failed``."""
-    names = operations["operation"].astype(str)
-    return names.str.replace(f"({'|'.join(_ENDS)})$", "", regex=True)
+    return operations["operation"].astype(str).map(kind_of)
 
 
 def contents(result: Result) -> str:

@@ -144,9 +144,9 @@ def _direction(rows: pd.DataFrame, windows: Windows) -> _Direction:
     counted = completed[begun]
     latencies_ns = np.sort(1e9 * (counted["ended_s"] - counted["started_s"]).to_numpy(np.float64))
     runtime_s = sum(end - begin for begin, end in windows) if len(completed) else 0.0
-    names = rows["operation"].astype(str)
+    names, kinds = rows["operation"].astype(str), rows["kind"].astype(str)
     failed, cut_off = (
-        int(names.str.endswith(tuple(f"_{end}" for end in ends)).sum()) for ends in (metrics.NEVER, metrics.CUT_OFF)
+        sum(int((names == kinds + f"_{end}").sum()) for end in ends) for ends in (metrics.NEVER, metrics.CUT_OFF)
     )
     return _Direction(_section(latencies_ns, moved_bytes, moved, runtime_s), latencies_ns, failed, cut_off)
 

@@ -222,7 +222,7 @@ class StorageTest:
         self._bench.tell("storage: reading back what was acknowledged")
         verified = job.verify_acknowledged()
         size = {kind: sum(row["size_bytes"] for row in rows if row["operation"] == kind) for kind in ("read", "write")}
-        given_up = sum(row["operation"].endswith("_failed") for row in rows)
+        given_up = sum(row["operation"] in ("read_failed", "write_failed") for row in rows)
         rate_bps = sum(self._bench.fabric.link_at[port].rate_bps for port in self._nics)
         used = [(late - early) * 8 / elapsed_s / rate_bps for early, late in zip(before, after, strict=True)]
         return _Stress(size["read"], size["write"], given_up, used[0], used[1], verified)

@@ -12,6 +12,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
+from traffic import metrics
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import JobRows
 from traffic.storage.metadata.job import PRELOAD
@@ -76,7 +77,7 @@ def checkpoint_numbers(table: pd.DataFrame) -> dict[str, float]:
     kinds = table["operation"].astype(str)
     written = table[kinds == WRITE]
     for operation, name in ((WRITE, "checkpoint"), (RESTORE, "restore")):
-        begun = table[kinds.str.startswith(operation)]
+        begun = metrics.begun(table, operation)
         if not begun.empty:
             found[COUNT.of(name)] = float(begun.groupby(["step", "nodes"]).ngroups)
             failed = begun[begun["operation"].astype(str) != operation]

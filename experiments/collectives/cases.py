@@ -14,7 +14,7 @@ from traffic.collectives.collective import Collective, Flows
 from traffic.collectives.hfreduce import HFReduceConfig, TreeKind, trees_of
 from traffic.collectives.listing import COLLECTIVES, collective_named
 from traffic.collectives.msccl import parse_msccl
-from traffic.collectives.nccl import NcclConfig
+from traffic.collectives.nccl import NcclConfig, NodeRanksError
 from traffic.collectives.operations.allreduce import ALLREDUCE
 from traffic.collectives.operations.barrier import BARRIER
 from traffic.collectives.operations.push_pull import PUSH_PULL
@@ -82,10 +82,10 @@ class Play(
 
     def fault(self, error: TrafficError) -> str:
         """Return why it cannot be carried out, with the key that says so."""
-        text = str(error).removeprefix("NCCL: ")
-        if text.startswith("node_ranks:"):
-            return text
-        return f"{'algorithms' if self.msccl is None else 'msccl'}: {self.algorithm}: {text}"
+        cause = error.__cause__ or error
+        if isinstance(cause, NodeRanksError):
+            return str(cause)
+        return f"{'algorithms' if self.msccl is None else 'msccl'}: {self.algorithm}: {cause}"
 
     def made(self, config: CollectivesConfig) -> HFReduceConfig | NcclConfig:
         """Return the config of its job."""

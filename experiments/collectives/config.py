@@ -27,8 +27,6 @@ from traffic.collectives.job import (
 from traffic.collectives.listing import COLLECTIVES, collective_named
 from traffic.collectives.nccl import MscclText
 
-MOST_SIZES = 64
-
 
 def _collectives(value: list[str]) -> list[str]:
     for name in value:

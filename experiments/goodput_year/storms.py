@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from traffic.metrics import begun
+
 _GAP_S = 0.5
 """Nodes that begin within it of each other begin one storm; storms are a second apart at least."""
 _HALF = 0.5
@@ -34,7 +36,7 @@ class Storm:
 
 def storms_of(phase: str, operations: pd.DataFrame, most_Bps: float) -> list[Storm]:  # noqa: N803 - bytes, not bits
     """Return the restores of all nodes; those of which a node did not get all are left out."""
-    rows = operations[operations["operation"].astype(str).str.fullmatch("restore(_.*)?")].sort_values("started_s")
+    rows = begun(operations, "restore").sort_values("started_s")
     found = []
     group = (rows["started_s"].diff() > _GAP_S).cumsum()
     nodes = rows["host"].nunique()

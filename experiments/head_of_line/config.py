@@ -10,12 +10,11 @@ from pydantic import Field
 from fabric.config import TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import Choices, QueueingsConfig, short_faults
+from runs.config import Choices, Duration, QueueingsConfig, short_faults
 from runs.phase_lengths import PhaseLengths
 from traffic.flows.streams import Timetable
 
 _HOSTS = 6
-Duration = Annotated[TimeS, Field(gt=0)]
 
 
 class HeadOfLineConfig(QueueingsConfig):

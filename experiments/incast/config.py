@@ -7,19 +7,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from fabric.config import TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import Choices, QueueingsConfig, counted_faults, each_once, storage_faults
-from runs.phase_lengths import PhaseLengths
+from runs.config import Choices, CountedPhases, each_once, storage_faults
 from traffic import congestion_control
 from traffic.storage.config import RequestToSend, StorageConfig
 
 Count = Annotated[int, Field(ge=1, le=65_536)]
-Duration = Annotated[TimeS, Field(gt=0)]
 
 
-class IncastConfig(QueueingsConfig):
+class IncastConfig(CountedPhases):
     """The variants: every combination of ``servers``, ``request_to_send``, ``controls`` and ``queueings``."""
 
     servers: Annotated[list[Count], Field(min_length=1), AfterValidator(each_once)] = Field(
@@ -37,8 +34,6 @@ class IncastConfig(QueueingsConfig):
     queueings: Choices[Queueing] = Field(
         default_factory=lambda: [Queueing.LANES, Queueing.LOSSLESS_LANES], description="Queueings to compare."
     )
-    phase_time: Duration = Field(default=0.003, description="Length of a variant's phase.")
-    warm_up: Duration = Field(default=0.001, description="Begin of each phase that does not count.")
     storage: StorageConfig = Field(
         default_factory=StorageConfig, description="The storage service and its client's reads."
     )
@@ -48,16 +43,10 @@ class IncastConfig(QueueingsConfig):
         """Those of the variants; what ``congestion_control`` says plays nowhere."""
         return {name: name for name in self.controls}
 
-    @property
-    def phase_lengths(self) -> PhaseLengths:
-        """All phases are as long."""
-        return PhaseLengths.of(self, "phase_time")
-
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
         yield from storage_faults(fabric, "storage nodes answer")
         if fabric.storages and max(self.servers) > len(fabric.storages):
             yield f"servers: {max(self.servers)} exceeds the {len(fabric.storages)} storage nodes; lower it"
-        yield from counted_faults(fabric, self.phase_time, self.warm_up)
         yield from congestion_control.faults({f"controls ({name})": name for name in self.controls}, marks=True)

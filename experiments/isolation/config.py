@@ -8,18 +8,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fabric.config import TimeS
 from fabric.model.identity import Role
 from fabric.model.network import Fabric
-from runs.config import QueueingsConfig, storage_faults
+from runs.config import Duration, QueueingsConfig, storage_faults
 from runs.phase_lengths import PhaseLengths
 from runs.placement import OrderedRanks
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.collectives.nccl import NcclConfig
 from traffic.flows.background import BackgroundConfig
 from traffic.storage.config import StorageConfig
-
-Duration = Annotated[TimeS, Field(gt=0)]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ EXPERIMENT = Experiment.of_study(
     __file__,
     "What do training and storage cost each other in one shared queue, and what in lanes?",
     "IsolationConfig",
-    run="study:run_isolation",
     see_also=(
         "fabric run protection: what lanes leave to each program as the load of others grows beyond what links carry"
     ),

@@ -15,7 +15,7 @@ from runs.case_tables import CaseTable, Column, say
 from runs.session import Session
 from runs.study import Outcome, Played, Question, SameJobs
 from traffic.collectives.nccl import NcclJob
-from traffic.collectives.step_numbers import collective_medians
+from traffic.collectives.step_numbers import collective_numbers
 from traffic.job import Job
 from traffic.storage.kv_cache.job import KvCacheJob
 
@@ -43,8 +43,7 @@ PLAY = SameJobs(_made, _play)
 def _measure(played: Played[CacheCase, KvCacheStudyConfig]) -> list[Metric]:
     steps = played.rows("steps", TRAINING)
     steps = steps[steps["started_s"] >= played.counted_s[0]]
-    numbers = {} if steps.empty else {**collective_medians(steps), "steps": float(len(steps))}
-    return metrics_of(played.case.name, TRAINING, numbers)
+    return metrics_of(played.case.name, TRAINING, collective_numbers(steps))
 
 
 def _kept(found: AnyFound, one: Outcome[CacheCase]) -> dict[str, float]:

@@ -34,12 +34,11 @@ from experiments.link_flap.cuts import (
 )
 from experiments.link_flap.recovery import Outlasted, PhaseTables, cut_tables, outlasted, windows
 from experiments.link_flap.summary import few_cuts_notes, outlasting_notes, summarize
-from fabric.config import TimeS
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import exact_in, format_time
-from runs.config import Choices, RunConfig, each_once
+from runs.config import Choices, Duration, RunConfig, each_once
 from runs.jobs import started
 from runs.phase_lengths import PhaseLengths
 from runs.placement import order_ranks
@@ -54,7 +53,6 @@ from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
 
 UNDISTURBED = "undisturbed"
-Duration = Annotated[TimeS, Field(gt=0)]
 PolicyName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 

@@ -41,7 +41,7 @@ from fabric.model.network import Fabric, Link, Tier
 from fabric.stalls.audit import StallAudit
 from fabric.stalls.credits import held_at_rest
 from fabric.units import format_apart, format_time
-from runs.config import QueueingConfig
+from runs.config import Duration, QueueingConfig
 from runs.jobs import started
 from runs.phase_lengths import PhaseLengths
 from runs.session import Session
@@ -49,7 +49,6 @@ from traffic.flows.background import BackgroundConfig, BackgroundJob
 
 _LEAVING_FRAMES = 8
 """What nothing holds back has left an input buffer after a frame's time on the slowest link; so many are generous."""
-Duration = Annotated[TimeS, Field(gt=0)]
 
 
 class FlapConfig(Strict):

@@ -88,7 +88,7 @@ class BrokenOff:
         """The round as a row of a table."""
         cuts = [event for event in self.flaps.link_events if not event.state.up]
         told = joined((f"{event.link} at ", quantity(event.at_s, "time")) for event in cuts)
-        return [self.repair.value, count_of(self.number), told, self.circle.removeprefix("deadlock: ")]
+        return [self.repair.value, count_of(self.number), told, self.circle]
 
 
 def soak_checks(rounds: Sequence[SoakRound]) -> list[Check]:

@@ -7,16 +7,12 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from fabric.config import TimeS
 from fabric.model.network import Fabric
-from runs.config import QueueingsConfig, counted_faults, storage_faults
-from runs.phase_lengths import PhaseLengths
+from runs.config import CountedPhases, Duration, storage_faults
 from runs.placement import OrderedRanks
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.flows.background import BackgroundConfig
 from traffic.storage.config import StorageConfig
-
-Duration = Annotated[TimeS, Field(gt=0)]
 
 
 def _rising(values: list[Any]) -> list[Any]:
@@ -40,8 +36,14 @@ class LoadPoint(NamedTuple):
     other_load: float
     storage_depth: int
 
+    @property
+    def words(self) -> str:
+        """It in words."""
+        storage = f"storage at depth {self.storage_depth}" if self.storage_depth else "no storage"
+        return f"{storage}, others at {self.other_load:.0%}"
 
-class ProtectionConfig(QueueingsConfig, OrderedRanks):
+
+class ProtectionConfig(CountedPhases, OrderedRanks):
     """The loads, and how long each plays: measured is from ``warm_up`` after its begin to ``phase_time``."""
 
     other_loads: Loads = Field(
@@ -54,8 +56,8 @@ class ProtectionConfig(QueueingsConfig, OrderedRanks):
         default_factory=list,
         description="In place of other flows: batches that each storage client keeps asked for, rising.",
     )
-    warm_up: Duration = Field(default=2.0, description="Begin of each phase that is not measured.")
     phase_time: Duration = Field(default=8.0, description="Length of each phase, warm-up included.")
+    warm_up: Duration = Field(default=2.0, description="Warm-up at the start of each phase, excluded from results.")
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig, description="The allreduce that plays.")
     storage: StorageConfig = Field(default_factory=StorageConfig, description="The reads and writes that play.")
     background: BackgroundConfig = Field(
@@ -63,18 +65,12 @@ class ProtectionConfig(QueueingsConfig, OrderedRanks):
         description="The flows of others, whose `load` each of `other_loads` replaces.",
     )
 
-    @property
-    def phase_lengths(self) -> PhaseLengths:
-        """All phases are as long."""
-        return PhaseLengths.of(self, "phase_time")
-
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric or each other."""
         yield from super().faults(fabric)
         yield from storage_faults(fabric, "the experiment protects storage")
         if self.storage.dataloader.share == 0:
             yield "storage.dataloader.share: 0, so nobody reads, but the experiment protects reads; raise it"
-        yield from counted_faults(fabric, self.phase_time, self.warm_up)
 
     @property
     def beside_others(self) -> list[LoadPoint]:

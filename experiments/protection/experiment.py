@@ -6,5 +6,5 @@ EXPERIMENT = Experiment.of_study(
     __file__,
     "As the traffic of others grows, what is left to HFReduce and to storage, and is it what lanes promise?",
     "ProtectionConfig",
-    earlier="study:earlier_cases",
+    earlier="earlier:cases",
 )

@@ -19,7 +19,7 @@ from fabric.records.cells import Row, count_of, joined, measured, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size, format_time
 from runs.session import PhaseOutcome
-from traffic.metrics import completion
+from traffic.metrics import begun, completion
 from traffic.storage.client.verification import Verification
 
 BESIDE, DURING = "beside", "during"
@@ -294,8 +294,7 @@ def waves(began_s: Sequence[float] | np.ndarray[Any, Any], apart_s: float = 5.0)
 
 def _reads_of(session: Rows, phase: str) -> pd.DataFrame:
     """Return the reads of a phase, those that failed or were cut off included."""
-    rows = _of(session.table("operations"), phase)
-    return rows[rows["operation"].astype(str).str.fullmatch("read(_.*)?")]
+    return begun(_of(session.table("operations"), phase), "read")
 
 
 def latencies_of(session: Rows, one: Rolled) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from controllers.planning.policies import Policy
@@ -28,7 +28,12 @@ class Traffic(Enum):
 
 
 @dataclass(frozen=True)
-class Variant(Case, name="{queueing}_{policy}_{traffic}", title="{policy} routes, {queueing}: {traffic}"):
+class Variant(
+    Case,
+    name="{queueing}_{policy}_{traffic}",
+    title="{policy} routes, {queueing}: {traffic}",
+    alone="{queueing}_{policy}_alone",
+):
     """A queueing and a routing policy, and what plays."""
 
     queueing: Queueing = axis("queueings")
@@ -39,11 +44,6 @@ class Variant(Case, name="{queueing}_{policy}_{traffic}", title="{policy} routes
     def is_beside(self) -> bool:
         """Whether the incast plays beside its bystanders."""
         return self.traffic is Traffic.INCAST
-
-    @property
-    def alone(self) -> str:
-        """The phase of the same bystanders alone."""
-        return replace(self, traffic=Traffic.ALONE).name
 
 
 AnyFound = Found[Variant, RoutingIncastConfig]

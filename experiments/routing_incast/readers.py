@@ -13,8 +13,8 @@ from experiments.routing_incast.config import RoutingIncastConfig, choose
 from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.records.figure_forms import Bars, Level, Looks, Number
 from fabric.records.palette import GREY
-from runs.case_tables import CaseTable, Column
-from runs.study import Compared, Played, Question
+from runs.case_tables import CaseTable
+from runs.study import Part, Played, Question
 from traffic.flows.fan_in_measures import READERS, READS, SLOWDOWN, WORST, reader_numbers, slowdowns
 
 KINDS = (APART, CROSSING)
@@ -23,7 +23,7 @@ KINDS = (APART, CROSSING)
 def _measure(played: Played[Variant, RoutingIncastConfig]) -> list[Metric]:
     """The readers' rates, and how much slower bystanders were than alone."""
     case, rows, operations = played.case, played.rows("operations"), played.session.table("operations")
-    alone = operations[operations["phase"] == case.alone]
+    alone = operations[operations["phase"] == case.alone()]
     found = [one for kind in (INCAST, *KINDS) for one in _of_kind(case, kind, rows, reader_numbers(rows, kind))]
     for kind in KINDS if case.is_beside else ():
         before, with_it = (table[table["operation"] == kind] for table in (alone, rows))
@@ -38,9 +38,9 @@ def _of_kind(case: Variant, kind: str, rows: pd.DataFrame, values: Mapping[str, 
     return metrics_of(case.name, str(jobs.iloc[0]) if len(jobs) else "", named, is_named_by_job=False)
 
 
-def _readers(found: AnyFound) -> list[Compared[Variant]]:
+def _readers(found: AnyFound) -> list[Part[Variant]]:
     """Return the bystanders of each kind beside the incast, and alone."""
-    readers = [Compared(kind, one, found.of(one.case.alone)) for one in beside(found) for kind in KINDS]
+    readers = [Part(kind, one) for one in beside(found) for kind in KINDS]
     return [one for one in readers if "slowdown" in one.values]
 
 
@@ -57,8 +57,7 @@ SLOWED = Question[Variant, RoutingIncastConfig](
             "Bystanders, alone and with the incast",
             (
                 *OF_CASE,
-                Column("pairs", lambda one: one.part),
-                "MB/s alone {alone.bandwidth_Bps|.3f in MB/s}, with it {bandwidth_Bps|.3f in MB/s}, "
+                "pairs {part}, MB/s alone {alone.bandwidth_Bps|.3f in MB/s}, with it {bandwidth_Bps|.3f in MB/s}, "
                 "slower {slowdown|.2f x}, slowest {worst_slowdown|.2f x}, slowed {slowed_pairs|.0f}, "
                 "p99 alone {alone.p99_s}, with it {p99_s}",
             ),

@@ -79,7 +79,7 @@ SPREADING = Question[Variant, RoutingIncastConfig](
         Measure("moves", "destinations that adaptive routing moved to another path"),
         Measure("reorderings", "times that a sender's TCP found that a packet was only overtaken"),
     ),
-    aside=lambda found, one: {"congested_alone": found.of(one.case.alone)["congested_ports"]},
+    aside=lambda _, one: {"congested_alone": one.alone()["congested_ports"]},
     tables=(
         CaseTable("Congested ports of switches, with the incast", _columns, _note, rows=beside),
         CaseTable(

@@ -17,12 +17,17 @@ from experiments.routing_incast.cases import INCAST, AnyFound, Variant, beside
 from experiments.routing_incast.config import RoutingIncastConfig, choose
 from experiments.routing_incast.readers import SLOWED
 from experiments.routing_incast.spreading import SPREADING, moves_of
-from fabric.measures import Measure
 from fabric.model.lanes import ServiceLevel
+from runs.case_tables import say
 from runs.session import Session
 from runs.study import Outcome, SameJobs, Study
 from traffic.flows.fan_in import FanIn, FanInJob
-from traffic.flows.fan_in_measures import SLOWDOWN, SLOWED_PAIRS, WORST
+from traffic.flows.fan_in_measures import SLOWED_PAIRS
+
+SPREAD = (
+    "{policy} {congested_ports|.0f} congested ports, pairs apart {apart.slowdown|.2f or an unknown number of} times as "
+    "slow as alone, the slowest {apart.worst_slowdown|.2f or an unknown number of} times"
+)
 
 
 def _made(session: Session, config: RoutingIncastConfig) -> Sequence[FanInJob]:
@@ -50,18 +55,9 @@ def answer(found: Sequence[Outcome[Variant]]) -> str:
     sentences = []
     for queueing in dict.fromkeys(one.case.queueing for one in found):
         mine = [one for one in found if one.case.queueing is queueing]
-        parts = [
-            f"{one.case.policy.name} {one['congested_ports']:.0f} congested ports, pairs apart "
-            f"{_times(one, SLOWDOWN)} times as slow as alone, the slowest {_times(one, WORST)} times"
-            for one in mine
-        ]
+        parts = [say(one, SPREAD) for one in mine]
         sentences.append(f"In {queueing.words}: {'; '.join(parts)}{_verdict(mine)}.")
     return " ".join(sentences)
-
-
-def _times(one: Outcome[Variant], measure: Measure) -> str:
-    value = one.values.get(measure.of(APART))
-    return "an unknown number of" if value is None else f"{value:.2f}"
 
 
 def _verdict(found: Sequence[Outcome[Variant]]) -> str:

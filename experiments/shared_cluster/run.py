@@ -17,7 +17,6 @@ from pydantic import Field
 
 from controllers.planning.paths import path_load
 from experiments.shared_cluster.proof_table import proof_tables
-from fabric.config import TimeS
 from fabric.delivered import Flow, delivered
 from fabric.metrics import Metric, metrics_of, unit_of
 from fabric.model.lanes import Queueing
@@ -25,7 +24,7 @@ from fabric.model.network import Fabric, Port
 from fabric.records.cells import Cell, Row, count_of, joined, measured, quantity
 from fabric.records.summary_table import SummaryTable
 from runs.allocation import Allocation, allocate, crossing_zones
-from runs.config import QueueingConfig
+from runs.config import Duration, QueueingConfig
 from runs.job_config import AnyJobConfig, PlacedJob, asked_nodes, job_faults, place_jobs
 from runs.job_metrics import sent_by_port
 from runs.jobs import started
@@ -37,7 +36,6 @@ from traffic.measures import JobRows, speed_cell, windows_of
 
 TOGETHER = "together"
 NOT_COMPARED = "did nothing in one of the phases that it did in the other"
-Duration = Annotated[TimeS, Field(gt=0)]
 
 
 class SharedClusterConfig(QueueingConfig):

@@ -7,20 +7,17 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from fabric.config import TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import Choices, QueueingsConfig, counted_faults, each_once, storage_faults
+from runs.config import Choices, CountedPhases, each_once, storage_faults
 from runs.job_config import AnyJobConfig, job_faults
-from runs.phase_lengths import PhaseLengths
 from traffic.storage.config import RequestToSend, StorageConfig
 
-Duration = Annotated[TimeS, Field(gt=0)]
 READS = "storage"
 """The name of the job that reads."""
 
 
-class StorageThroughputConfig(QueueingsConfig):
+class StorageThroughputConfig(CountedPhases):
     """All compute nodes read from all storage nodes in each of ``queueings`` with each limit of ``request_to_send``."""
 
     request_to_send: Annotated[list[RequestToSend], Field(min_length=1), AfterValidator(each_once)] = Field(
@@ -30,8 +27,6 @@ class StorageThroughputConfig(QueueingsConfig):
     queueings: Choices[Queueing] = Field(
         default_factory=lambda: [Queueing.LOSSLESS_LANES], description="Queueings to compare."
     )
-    phase_time: Duration = Field(default=0.003, description="Length of each phase.")
-    warm_up: Duration = Field(default=0.001, description="Begin of each phase that does not count.")
     storage: StorageConfig = Field(
         default_factory=StorageConfig, description="The storage service and its clients' reads."
     )
@@ -44,17 +39,11 @@ class StorageThroughputConfig(QueueingsConfig):
         ),
     )
 
-    @property
-    def phase_lengths(self) -> PhaseLengths:
-        """All phases are as long."""
-        return PhaseLengths.of(self, "phase_time")
-
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
         yield from storage_faults(fabric, "all compute nodes read from them")
         counted_s = self.phase_time - self.warm_up
-        yield from counted_faults(fabric, self.phase_time, self.warm_up)
         if 0 < counted_s < 2 * self.sampled_every_s:
             least = f"two samples of ports, {self.sampled_every_s:g} s apart"
             yield f"phase_time: {counted_s:g} s count, which have not {least}; raise it or lower sample_period"

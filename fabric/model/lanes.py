@@ -276,6 +276,12 @@ class QueueConfig(Strict):
         return (*DATA_LEVELS, *self.levels[len(SERVICE_LEVELS) :])
 
     @property
+    def promised(self) -> dict[str, float]:
+        """The fraction of every link that each Service Level has in lanes, by its name, whatever the others send."""
+        total = sum(lane.share for lane in self.lanes.values())
+        return {label: lane.share / total for lane in self.lanes.values() for label in lane.service_levels}
+
+    @property
     def marks(self) -> bool:
         """Whether any lane marks."""
         return self.marking is not None or any(lane.marking for lane in self.lanes.values())
@@ -374,10 +380,6 @@ class LanePlan:
     def lane_of_label(self, label: str) -> Lane:
         """Return the lane in which the service level of a name waits."""
         return next(lane for lane in self.lanes if any(level.label == label for level in lane.levels))
-
-    def guaranteed_share(self, level: ServiceLevel) -> float:
-        """Return what fraction of every link the lane of a service level has, whatever the others do."""
-        return self.lane_of(level).share / sum(lane.share for lane in self.lanes)
 
     def named(self, name: str) -> Lane:
         """Return the lane of that name. Raises KeyError if there is none."""

@@ -14,7 +14,6 @@ from typing import Any
 
 from fabric.estimates import Estimate
 from fabric.metrics import least_name, unit_of
-from fabric.percentiles import Percentile
 from fabric.records.words import form_for, number_words, scale_of
 
 
@@ -93,11 +92,6 @@ def measured(
     if (least := values.get(least_name(name))) is not None:
         return Quantity(float(least), form, unit_of(name), name, Bound.AT_LEAST)
     return quantity(otherwise, form, name)
-
-
-def percentile_cell(found: Percentile) -> Quantity:
-    """Return a percentile of times."""
-    return Quantity(found.value_s, "time", "s", bound=Bound.NONE if found.is_known else Bound.AT_LEAST)
 
 
 def joined(cells: Iterable[Cell], between: str = ", ") -> Cell:

@@ -41,11 +41,11 @@ class Number:
 
 
 def least_known(percentile: str) -> Callable[[Numbers], float]:
-    """Return a percentile such as ``read.p99`` in seconds, or the least that it can be where no more is known."""
+    """Return a percentile such as ``read.p99_s``, or the least that it can be where no more is known."""
 
     def value(numbers: Numbers) -> float:
-        known = numbers[f"{percentile}_s"]
-        return numbers[least_name(f"{percentile}_s")] if math.isnan(known) else known
+        known = numbers[percentile]
+        return numbers[least_name(percentile)] if math.isnan(known) else known
 
     return value
 

@@ -56,10 +56,12 @@ class NewRows:
 
 @dataclass(frozen=True)
 class RunFailure:
-    """Why a run failed; ``kind`` is the error's class."""
+    """Why a run failed; ``kind`` is the error's class; ``source`` and ``faults``: of a wrong config, its own."""
 
     kind: str
     text: str
+    source: str = ""
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,21 +90,21 @@ def decoded(line: bytes) -> Event:
     """Return the event that a line holds. Raises EmulationError for a line that is none."""
     try:
         name, values = json.loads(line)
-        return _KINDS[name](**values)
+        return _KINDS[name](**{key: tuple(one) if isinstance(one, list) else one for key, one in values.items()})
     except (ValueError, KeyError, TypeError) as error:
         raise EmulationError(f"a run reported {line[:200]!r}, which is not an event; another version's?") from error
 
 
 def failure_of(error: FabricError) -> RunFailure:
     """Return an error as an event."""
-    return RunFailure(type(error).__name__, str(error))
+    of_config = (error.source, error.faults) if isinstance(error, ConfigError) else ()
+    return RunFailure(type(error).__name__, str(error), *of_config)
 
 
 def error_of(failure: RunFailure) -> FabricError:
-    """Return the error that a run failed with; a config's faults are lines of its text."""
-    if failure.kind == ConfigError.__name__:
-        source, _, _ = failure.text.partition(": ")
-        return ConfigError(source, [line.removeprefix(f"{source}: ") for line in failure.text.splitlines()])
+    """Return the error that a run failed with."""
+    if failure.faults:
+        return ConfigError(failure.source, failure.faults)
     return _ERRORS.get(failure.kind, EmulationError)(failure.text)
 
 

@@ -15,10 +15,6 @@ MOST = 120
 LONGER = {
     "dcqcn_frontier": (709, "it judges the paper's claim point by point, and says in words what would make it fail"),
     "hfreduce_vs_nccl": (708, "the series of the paper's Figure 7 with the limits of a node that bind each"),
-    "incast": (186, "which limit keeps throughput is found over cases, in two tables and four panels"),
-    "isolation": (406, "four programs alone and in all mixes, a port watched meanwhile, six tables and three figures"),
-    "protection": (284, "two axes that do not make a grid, and figures of results from before it was a study"),
-    "storage_throughput": (236, "reads alone, other jobs alone, and both, with what these keep"),
 }
 """Those that need more, how many at most, and what for."""
 STUDIES = {name: one.folder for name, one in EXPERIMENTS.items() if one.study is not None}

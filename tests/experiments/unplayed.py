@@ -20,7 +20,7 @@ import pytest
 from controllers.routing import Routing
 from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import FailureSchedule, LinkEvent
-from fabric.model.lanes import SERVICE_LEVELS, Queueing, plan_lanes
+from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.model.patterns import NicPair
 from fabric.records.conservation import Conservation
@@ -168,10 +168,6 @@ def _connected(job: PatternJob, flows: Sequence[NicPair]) -> dict[NicPair, tuple
     return {flow: (1000 + number, 1) for number, flow in enumerate(flows)}
 
 
-def _watch_nothing(job: Any, *_: Any) -> None:
-    job.levels_Bps = dict.fromkeys(SERVICE_LEVELS, 0.0)
-
-
 _ANSWERS: dict[str, Callable[..., Any]] = {
     "traffic.storage.job:StorageJob.start": _start_storage,
     "traffic.storage.job:StorageJob.verify_acknowledged": lambda job: Verification(),
@@ -183,7 +179,6 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
     "traffic.flows.pattern_job:PatternJob.connect": _connected,
     "fabric.measure.level_counter:LevelCounter.__init__": lambda *_: None,
     "fabric.measure.level_counter:LevelCounter.read": lambda *_: {},
-    "runs.port_shares:WatchedJob.__init__": _watch_nothing,
     "experiments.libraries.catalogue:Library.home": lambda library: None,
     "experiments.lossless_soak.run:held_at_rest": lambda emulation: (),
     "fabric.stalls.audit:StallAudit.__init__": lambda *_: None,

@@ -25,7 +25,6 @@ from runs.measures import PACKETS
 from runs.registry import EXPERIMENTS
 from runs.side_by_side import SideBySide
 from runs.study import (
-    Compared,
     Found,
     Jobs,
     Outcome,
@@ -40,6 +39,11 @@ from runs.study import (
     over_repeats,
     packet_numbers,
 )
+
+
+@dataclass(frozen=True)
+class Together(Case, name="{queueing}_together", title="together", alone={"read": "{queueing}_reads"}):
+    queueing: Queueing = axis("queueings")
 
 
 @dataclass(frozen=True)
@@ -90,20 +94,27 @@ def test_words_of_cells_follow_from_units_and_what_nobody_measured_is_a_dash() -
 
 
 def test_a_part_of_a_case_is_compared_with_it_alone() -> None:
-    cases = Reads.grid(CONFIG)
-    alone = Outcome(cases[0], metrics_of(cases[0].name, "read", {"p99_s": 2.0, "rate_Bps": 10.0, "failed": 1}))
-    beside = Outcome(cases[1], metrics_of(cases[1].name, "read", {"p99_at_least_s": 6.0, "rate_Bps": 5.0}))
-    one, nothing = Compared("read", beside, alone), Compared("write", beside, alone)
-    assert (one.case, one["rate_Bps"], one["alone.rate_Bps"]) == (cases[1], 5.0, 10.0)
+    case = Together(Queueing.LANES)
+    numbers = metrics_of("", "read", {"p99_s": 2.0, "rate_Bps": 10.0, "failed": 1})
+    alone: Outcome[Case] = Outcome(Reads.grid(CONFIG)[0], numbers)
+    numbers = metrics_of("", "read", {"p99_at_least_s": 6.0, "rate_Bps": 5.0})
+    beside: Outcome[Case] = Outcome(case, numbers, others={"lanes_reads": alone})
+    one, nothing = Part("read", beside), Part("write", beside)
+    assert (one.case, one["rate_Bps"], one["alone.rate_Bps"]) == (case, 5.0, 10.0)
+    assert [one.alone("read.p99_s") for one in (case, alone.case)] == ["lanes_reads", ""]
+    assert (case.alone("write.p99_s"), case.alone()) == ("", "")
     assert (one.times("rate_Bps").words, one.times("rate_Bps", ".0%").words) == ("0.50 x", "50%")
     assert one.times("p99_s").words == "> 3.00 x", "what is but a least is at least so many times that alone"
     assert (one.is_measured, nothing.is_measured, nothing.times("rate_Bps").words) == (True, False, "-")
     ratios = case_table("T", [one], "time {p99_s / alone}, rate {rate_Bps / alone|.0%}, of {rate_Bps / alone.rate_Bps}")
     assert ratios.words == [["> 3.00 x", "50%", "0.50 x"]]
     columns = [Column("time", "p99_s"), Column("alone", "alone.p99_s"), Column("failed", "failed", otherwise=0)]
-    assert case_table("T", [one, Compared("read", alone, alone)], columns).words == [
-        ["> 6 s", "2 s", "0"],
-        ["2 s", "2 s", "1"],
+    assert case_table("T", [one, Part("read", alone)], columns).words == [["> 6 s", "2 s", "0"], ["2 s", "-", "1"]]
+    assert say(beside, "{read.rate_Bps / alone|.0%}, {write.rate_Bps / alone|.0% or an unknown part}") == (
+        "50%, an unknown part"
+    )
+    assert case_table("T", [one], "of {part}, lost {lost|or 0}, late {late|or nobody}").words == [
+        ["read", "0", "nobody"]
     ]
 
 
@@ -465,13 +476,11 @@ def test_what_grows_while_a_case_plays_is_its_number(monkeypatch: pytest.MonkeyP
 
 
 def test_side_by_side_with_what_is_alone_are_bounds_where_only_these_are_known() -> None:
-    cases = Second.grid(None)
-    alone = Outcome(cases[0], metrics_of("p", "read", {"p99_s": 2.0, "rate_Bps": 10.0}))
-    rows = [Outcome(case, metrics_of("p", "read", {"p99_at_least_s": 6.0, "failed": 2})) for case in cases[1:3]]
+    alone: Outcome[Case] = Outcome(First(Queueing.LANES), metrics_of("p", "read", {"p99_s": 2.0, "rate_Bps": 10.0}))
+    numbers = metrics_of("p", "read", {"p99_at_least_s": 6.0, "failed": 2})
+    rows = [Outcome[Case](Together(Queueing.LANES), numbers, others={"lanes_reads": alone})] * 2
     panels = {"reads": "read.p99_s", "rates": "read.rate_Bps"}
-    side = SideBySide(
-        lambda _: rows, panels, beside=lambda _, part, row: Compared(part, row, alone), without_end=("read.failed",)
-    )
+    side = SideBySide(lambda _: rows, panels, is_over_alone=True, without_end=("read.failed",))
     said = side.of(None)
     assert said["panels"] == [
         {"title": "reads", "values": [3.0, 3.0], "at_least": [True, True], "unit": "times alone (2 s), less is better"}

@@ -387,7 +387,7 @@ def every_job() -> Sequence[type]:
         "traffic.collectives.job", "traffic.flows.background", "traffic.flows.fan_in", "traffic.flows.pattern_job",
         "traffic.flows.probes", "traffic.flows.random_arrivals", "traffic.flows.sized_flows", "traffic.flows.streams",
         "traffic.programs.job", "traffic.storage.job", "traffic.stepped_job", "traffic.work.job",
-        "traffic.work.training_job", "runs.port_shares", "experiments.trace_replay.steps",
+        "traffic.work.training_job", "experiments.isolation.playing", "experiments.trace_replay.steps",
     ]  # fmt: skip
     return [
         kind

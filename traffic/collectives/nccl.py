@@ -74,6 +74,10 @@ MscclText = Annotated[str, AfterValidator(_msccl_text)]
 """The text of an algorithm as MSCCL's XML; or the path of its file, whose text takes its place."""
 
 
+class NodeRanksError(ValueError):
+    """The ranks are not a multiple of ``node_ranks``."""
+
+
 class NcclConfig(CollectiveConfig):
     """A collective of ``size`` bytes, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale)."""
 
@@ -159,7 +163,7 @@ class NcclConfig(CollectiveConfig):
         count = len(ranks)
         if self.node_ranks is not None:
             if count % self.node_ranks:
-                raise ValueError(f"node_ranks: {self.node_ranks} do not divide {count} ranks; use a divisor")
+                raise NodeRanksError(f"node_ranks: {self.node_ranks} do not divide {count} ranks; use a divisor")
             firsts = range(0, count, self.node_ranks)
             return Layout(count, tuple(tuple(range(one, one + self.node_ranks)) for one in firsts), self.servers)
         hosts: dict[NodeId, list[int]] = {}

@@ -35,6 +35,11 @@ def collective_medians(steps: pd.DataFrame) -> dict[str, float]:
     return {name: float(medians[column]) for name, column in named.items()}
 
 
+def collective_numbers(steps: pd.DataFrame) -> dict[str, float]:
+    """Return those medians, and how many steps there were; nothing if none ended."""
+    return {} if steps.empty else {**collective_medians(steps), "steps": float(len(steps))}
+
+
 def algbw_in(steps: pd.DataFrame, from_s: float, until_s: float) -> float:
     """Return the bytes per second of steps over their time in a stretch; 0: none lies there.
 
@@ -48,6 +53,5 @@ def algbw_in(steps: pd.DataFrame, from_s: float, until_s: float) -> float:
 
 
 def of_steps(rows: JobRows) -> dict[str, float]:
-    """Return the numbers of a collective: medians over its steps, and how many there were; nothing if none ended."""
-    steps = rows.table("steps")
-    return {} if steps.empty else {**collective_medians(steps), "steps": float(len(steps))}
+    """Return the numbers of a collective, see :func:`collective_numbers`."""
+    return collective_numbers(rows.table("steps"))

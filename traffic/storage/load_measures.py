@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fabric.estimates import is_median_known
 from fabric.measures import Better, Measure
 from fabric.percentiles import Percentile
+from traffic import metrics
 from traffic.measures import JobRows, Window
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process that lists kinds of jobs, and pandas is large.
@@ -136,8 +137,7 @@ def of_restores(rows: JobRows) -> Mapping[str, float]:
 
 def restore_numbers(operations: pd.DataFrame) -> dict[str, float]:
     """Return what :func:`of_restores` does, of rows of the table ``operations``."""
-    names = operations["operation"].astype(str)
-    begun = operations[names.str.fullmatch("restore(_.*)?")]
+    begun = metrics.begun(operations, "restore")
     if begun.empty:
         return {}
     is_done = begun["operation"] == "restore"
@@ -152,7 +152,7 @@ def restore_numbers(operations: pd.DataFrame) -> dict[str, float]:
         "restore.slowest_Bps": float(rates_Bps.min()),
         "restore.all_Bps": float(begun["size_bytes"].sum()) / all_s if all_s else 0.0,
     }
-    counts = {name: float((names == f"restore_{name}").sum()) for name in ("failed", "abandoned")}
+    counts = {name: float((begun["operation"] == f"restore_{name}").sum()) for name in ("failed", "abandoned")}
     return {
         **found,
         "restore.clients": float(len(begun)),

@@ -12,18 +12,19 @@ import pytest
 
 from experiments.incast.config import IncastConfig
 from experiments.incast.experiment import EXPERIMENT
-from experiments.incast.study import STUDY, Senders, kept
+from experiments.incast.limits import LIMITS, kept
+from experiments.incast.study import STUDY, Senders
 from fabric.errors import TrafficError
 from fabric.metrics import by_path, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
-from runs.counted_operations import counted_s, read_metrics
+from runs.counted_operations import counted_s
 from runs.job_metrics import queue_numbers
 from runs.registry import resolve
 from runs.session import Session
 from runs.stall_metrics import blocked_ports
-from runs.study import Found, Outcome
+from runs.study import Found, Outcome, Played
 from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn
 from tests.rows import table_of
@@ -38,15 +39,21 @@ def operations(*rows: tuple[float, float, int], phase: str = "p") -> pd.DataFram
     return table_of("operations", full).astype(TABLES["operations"].dtypes)
 
 
+def reads_of(rows: pd.DataFrame) -> dict[str, float]:
+    session, outcome = SimpleNamespace(table={"operations": rows}.__getitem__), SimpleNamespace(phase=PHASE)
+    played: Any = Played(cast(Any, session), SimpleNamespace(warm_up=1.0), cast(Any, PHASE), cast(Any, outcome), {})
+    return dict(played.reads())
+
+
 def test_bandwidth_counts_the_parts_of_reads_in_time_and_latency_those_that_begin_in_it() -> None:
     rows = operations((10.1, 10.6, 7), (10.5, 11.5, 100), (12.0, 12.5, 300), (12.5, 99.0, 865))
-    found = read_metrics(rows, PHASE, 1.0)
+    found = reads_of(rows)
     assert found["read.bandwidth_Bps"] == pytest.approx((50 + 300 + 5) / 2.0)
     assert (found["read.p50_s"], found["read.p99_s"], found["read.operations"]) == (0.5, 86.5, 2.0)
 
 
 def test_a_phase_in_which_nothing_ended_has_a_bandwidth_of_nothing_and_no_latency() -> None:
-    assert read_metrics(operations(), PHASE, 1.0) == {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
+    assert reads_of(operations()) == {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
 
 
 def test_a_queue_is_that_of_one_port_and_lane_after_the_warm_up() -> None:
@@ -96,14 +103,20 @@ def seen(control: str, limit: int | None, bandwidth: float, p50_s: float, server
     return Outcome(case, metrics_of(case.name, "", values))
 
 
-FOUND = [
+def beside_each_other(*outcomes: Outcome[Senders]) -> list[Outcome[Senders]]:
+    """Return outcomes that know each other."""
+    others = {one.case.name: one for one in outcomes}
+    return [replace(one, others=others) for one in outcomes]
+
+
+FOUND = beside_each_other(
     seen("line", None, 20e9, 1e-3),
     seen("line", 8, 19.9e9, 1.5e-3),
     seen("line", 2, 19.1e9, 3e-3),
     seen("line", 1, 10e9, 6e-3),
     seen("dcqcn", None, 20e9, 1e-3),
     seen("dcqcn", 2, 5e9, 1e-3),
-]
+)
 
 
 def test_the_smallest_limit_that_keeps_throughput_is_found() -> None:
@@ -117,7 +130,7 @@ def test_the_smallest_limit_that_keeps_throughput_is_found() -> None:
 
 
 def test_a_limit_that_ends_a_collapse_is_measured_by_what_it_gives() -> None:
-    found = [seen("line", None, 0.1e9, 1e-3), seen("line", 2, 20e9, 1e-3), seen("line", 1, 15e9, 1e-3)]
+    found = beside_each_other(seen("line", None, 0.1e9, 1e-3), seen("line", 2, 20e9, 1e-3), seen("line", 1, 15e9, 1e-3))
     (line,) = kept(found, 24e9)
     assert (line.is_measured, line.case.limit) == (True, 2)
 
@@ -130,13 +143,12 @@ def found_of(*outcomes: Outcome[Senders]) -> Found[Senders, IncastConfig]:
 
 
 def test_the_answer_names_limit_and_price_of_the_most_servers() -> None:
-    told = STUDY.answer(found_of(*FOUND, seen("line", None, 1.0, 1.0, servers=4)))
+    told = LIMITS.answer(found_of(*FOUND, seen("line", None, 1.0, 1.0, servers=4)))
     assert told.startswith("With 16 servers, the fewest senders at once that keep 95% of the best throughput")
     assert "line in lossless lanes: 2, 19.1 for 20.0 GB/s at 3.00 times the median and 3.00 times the p99" in told
     assert "dcqcn in lossless lanes: no limit keeps it." in told
-    assert "add off to request_to_send" in STUDY.answer(found_of(seen("line", 2, 1.0, 1.0)))
-    assert not callable(STUDY.tables)
-    rows = STUDY.tables[0].of(found_of(*FOUND)).rows
+    assert "add off to request_to_send" in LIMITS.answer(found_of(seen("line", 2, 1.0, 1.0)))
+    rows = LIMITS.tables_of(found_of(*FOUND))[0].rows
     assert [row[3] for row in rows] == ["2", "none does"]
 
 

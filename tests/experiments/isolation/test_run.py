@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from experiments.isolation.config import IsolationConfig
 from experiments.isolation.experiment import EXPERIMENT
-from experiments.isolation.study import STUDY, summarize
+from experiments.isolation.playing import WatchedHFReduce, busiest_switch_port, got
+from experiments.isolation.study import STUDY
 from fabric.config import read_yaml
 from fabric.errors import ConfigError
 from fabric.metrics import by_path, metrics_frame
@@ -23,21 +24,21 @@ from fabric.records.conservation import Conservation
 from fabric.report.figures.side_by_side import draw_panels
 from fabric.results import Phase, ResultWriter
 from fabric.tables import TABLES
-from runs.port_shares import WatchedJob, busiest_switch_port
 from runs.record import summary_as_json
 from runs.registry import resolve
 from runs.session import PhaseOutcome, Session
+from runs.study import SameJobs
 from tests.experiments.declared import undeclared
 from tests.fakes import AT_20_MBIT
 from tests.rows import table_of
 from topologies.load import load_fabric
+from traffic.collectives.hfreduce import HFReduceJob
 from traffic.job import Records
 from traffic.storage.client.verification import Verification
 
 SMALL = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 CONFIG = cast(IsolationConfig, resolve("isolation", ["heavy_load=0"])[1])
 HEAVY = cast(IsolationConfig, resolve("isolation", ["heavy_load=0.5"])[1])
-PORTS = {str(port): port for port in SMALL.link_at}
 ALONE = ("hfreduce", "nccl", "storage", "other")
 NAMES = (*(f"{name}_alone" for name in ALONE), "shared", "lanes")
 HEAVY_NAMES = (*NAMES[:4], "shared", "shared_heavy", "lanes", "lanes_heavy")
@@ -138,10 +139,9 @@ def full_session() -> FakeSession:
 
 
 def summary_of(session: FakeSession) -> dict[str, Any]:
-    share = {level.label: 0.1 if level == ServiceLevel.HFREDUCE else 0.01 for level in SERVICE_LEVELS}
-    verification = Verification(12, ("chunk 3",))
-    shares = {"shared": dict.fromkeys(share, 0.0), "lanes": share}
-    return summarize(cast(Session, session), CONFIG, PORTS["z0l00:1"], shares, verification)
+    shares = {got(level): 0.1 if level == ServiceLevel.HFREDUCE else 0.01 for level in SERVICE_LEVELS}
+    counted = {"shared": dict.fromkeys(shares, 0.0), "lanes": shares}
+    return STUDY.summarize(cast(Session, session), CONFIG, STUDY.cases_of(CONFIG), counted)
 
 
 SUMMARY = summary_of(full_session())
@@ -183,8 +183,9 @@ def test_storage_is_found_by_its_job_although_paths_do_not_say_it() -> None:
 
 def test_the_answer_says_what_company_costs() -> None:
     assert SUMMARY["answer"] == (
-        "With all other traffic an HFReduce step takes 4.0 times as long as alone in one shared queue and 2.0 times "
-        "in lanes; the 99th percentile of storage reads is 3.0 and 1.5 times that alone."
+        "Of their bandwidth alone, HFReduce and storage reads keep, while other traffic offers 5% of every NIC's rate: "
+        "25% and 100% in one shared queue (p99 of reads: 3.0 x), 50% and 100% in lanes (p99 of reads: 1.5 x) (promised "
+        "in lanes: 50% and 30%)."
     )
 
 
@@ -194,7 +195,12 @@ def test_the_ideal_is_a_full_nic() -> None:
 
 
 def test_writes_that_were_acknowledged_and_lost_are_told() -> None:
-    assert SUMMARY["acknowledged_writes"] == {"checked": 12, "lost": 1, "out_of_reach": 0}
+    assert isinstance(STUDY.play, SameJobs)
+    storage = SimpleNamespace(verify_acknowledged=lambda: Verification(12, ("chunk 3",)))
+    session = SimpleNamespace(tell=lambda text: None)
+    assert STUDY.play.behind(cast(Session, session), CONFIG, [None, None, storage, None]) == {
+        "acknowledged_writes": {"checked": 12, "lost": 1, "out_of_reach": 0}
+    }
 
 
 def test_the_promised_shares_are_those_of_the_config() -> None:
@@ -319,7 +325,7 @@ def test_storage_alone_is_as_fast_as_in_company_that_takes_nothing_from_it() -> 
     assert alone == pytest.approx(10e6, rel=0.02)
 
 
-def test_what_a_port_sent_counts_until_the_first_job_is_told_to_halt() -> None:
+def test_what_a_port_sent_counts_until_the_first_job_is_told_to_halt(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it sends while others end what they have under way is of a load that plays no more."""
     now, sent = [100.0], [0]
 
@@ -331,11 +337,17 @@ def test_what_a_port_sent_counts_until_the_first_job_is_told_to_halt() -> None:
         now[0], sent[0] = now[0] + 10, 7000
         return Records()
 
-    inner: Any = SimpleNamespace(name="a", level=ServiceLevel.HFREDUCE, play=lambda phase: None, halt=ends_slowly)
-    job = WatchedJob(inner, read, lambda: now[0])
+    monkeypatch.setattr("experiments.isolation.playing.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(HFReduceJob, "play", lambda job, phase: None)
+    monkeypatch.setattr(HFReduceJob, "halt", lambda job: ends_slowly())
+    job = object.__new__(WatchedHFReduce)
+    job.play("alone")
+    job.halt()
+    assert job.levels_Bps == {}, "nothing is watched yet"
+    job.read = read
     sent[0] = 12345
     job.play("p")
-    now[0], sent[0] = 104.0, 4000
+    now[0], sent[0] = now[0] + 4, 4000
     job.halt()
     assert job.levels_Bps == {ServiceLevel.HFREDUCE: 1000.0}
 
@@ -366,16 +378,20 @@ def heavy_summary() -> dict[str, Any]:
             operations.append([name, "storage", "read", "z0h000", "st000", size, at, at + 1.0, 0])
         if name != "hfreduce_alone":
             operations.append([name, "other", "flow", "z0h000", "z0h001", 1000, at, at + 0.01, 0])
-    session = FakeSession(HEAVY_NAMES, steps=table("steps", steps), operations=table("operations", operations))
-    got = {name: {level.label: 0.01 for level in SERVICE_LEVELS} for name in HEAVY_NAMES[4:]}
-    return summarize(cast(Session, session), HEAVY, PORTS["z0l00:1"], got, Verification(0, ()))
+    ports = table("ports", port_rows([0] * len(HEAVY_NAMES)))
+    session = FakeSession(
+        HEAVY_NAMES, steps=table("steps", steps), operations=table("operations", operations), ports=ports
+    )
+    shares = {name: {got(level): 0.01 for level in SERVICE_LEVELS} for name in HEAVY_NAMES[4:]}
+    return STUDY.summarize(cast(Session, session), HEAVY, STUDY.cases_of(HEAVY), shares)
 
 
 def test_the_answer_says_what_is_kept_under_heavy_load_and_what_was_promised() -> None:
     assert heavy_summary()["answer"] == (
-        "While other traffic offers 50% of every NIC's rate, HFReduce keeps 20% in one shared queue and 50% in lanes "
-        "(promised in lanes: 50%) of its bandwidth alone, storage reads 50% in one shared queue and 100% in lanes. "
-        "While it offers 5%, HFReduce keeps 50% in one shared queue and 50% in lanes."
+        "Of their bandwidth alone, HFReduce and storage reads keep, while other traffic offers 5% of every NIC's rate: "
+        "50% and 100% in one shared queue (p99 of reads: 1.0 x), 50% and 100% in lanes (p99 of reads: 1.0 x); 50% of "
+        "every NIC's rate: 20% and 50% in one shared queue (p99 of reads: 1.0 x), 50% and 100% in lanes (p99 of reads: "
+        "1.0 x) (promised in lanes: 50% and 30%)."
     )
 
 
@@ -412,9 +428,9 @@ def test_a_heavy_load_must_be_more_than_the_moderate_one() -> None:
 def test_a_run_in_which_nothing_completed_still_says_so() -> None:
     summary = summary_of(FakeSession())
     assert summary["answer"] == (
-        "With all other traffic an HFReduce step takes an unknown number of times as long as alone in one shared "
-        "queue and an unknown number of times in lanes; the 99th percentile of storage reads is an unknown number of "
-        "and an unknown number of times that alone."
+        "Of their bandwidth alone, HFReduce and storage reads keep, while other traffic offers 5% of every NIC's rate: "
+        "- and - in one shared queue (p99 of reads: -), - and - in lanes (p99 of reads: -) (promised in lanes: 50% and "
+        "30%)."
     )
     assert [one.title.partition(" ")[0] for one in summary["tables"]] == ["Network", "Shares"]
     assert [row[-1] for row in rows_of(summary, "Network")] == ["0 KiB"] * 6

@@ -126,7 +126,7 @@ def test_a_round_that_a_deadlock_broke_off_is_told_with_its_cuts_and_ports() -> 
     assert undeclared("lossless_soak", found["metrics"]) == []
     assert "deadlock: fast_failover in round 3" in found["answer"]
     (row,) = found["tables"][-1].words
-    assert (row[0], row[1], row[3]) == ("fast_failover", "3", "a -> b -> a, each waiting")
+    assert (row[0], row[1], row[3]) == ("fast_failover", "3", "deadlock: a -> b -> a, each waiting")
     assert str(flaps.events[0].target) in row[2]
     assert "deadlock" not in summary(round_of())["answer"]
 

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.protection.cases import Beside
 from experiments.protection.config import LoadPoint, ProtectionConfig
-from experiments.protection.study import STUDY, Beside, cases_of, promised
+from experiments.protection.study import STUDY
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
@@ -28,7 +29,7 @@ PHASE_S = 20.0
 SENT = 4.0
 """What all ranks send in a step, over its size."""
 ALONE = ("hfreduce_alone", "storage_alone")
-CASES = cases_of(CONFIG)
+CASES = STUDY.cases_of(CONFIG)
 PLAYED = [case.name for case in CASES if isinstance(case, Beside)]
 HFREDUCE_BPS = {"hfreduce_alone": 800_000, "shared_other_2_depth_2": 80_000, "lanes_other_2_depth_2": 480_000}
 READ_BPS = {"storage_alone": 10e6, "shared_other_2_depth_2": 1e6, "lanes_other_2_depth_2": 6e6}
@@ -120,9 +121,9 @@ def test_bandwidth_counts_what_was_delivered_while_it_was_measured_and_steps_tha
 
 
 def test_a_lane_promises_its_share_of_what_a_program_has_alone() -> None:
-    assert promised(CONFIG, "hfreduce") == pytest.approx(0.5)
+    assert CONFIG.queues.promised["hfreduce"] == pytest.approx(0.5)
     part_unpromised = cast(ProtectionConfig, resolve("protection", ["queues.lanes.nccl.share=0.05"])[1])
-    assert promised(part_unpromised, "hfreduce") == pytest.approx(0.5 / 0.95)
+    assert part_unpromised.queues.promised["hfreduce"] == pytest.approx(0.5 / 0.95)
 
 
 def test_panels_hold_each_queueing_over_the_load_beside_the_promise() -> None:
@@ -144,15 +145,14 @@ def test_panels_hold_each_queueing_over_the_load_beside_the_promise() -> None:
 
 
 def test_phases_have_the_names_that_results_of_before_have() -> None:
-    assert Beside(Queueing.SHARED, 0.25, 2).name == "shared_other_0.25_depth_2"
-    assert Beside(Queueing.LANES, 2.0, 0).title == "no storage, others at 200%, in lanes"
+    assert Beside(Queueing.SHARED, LoadPoint(0.25, 2)).name == "shared_other_0.25_depth_2"
+    assert Beside(Queueing.LANES, LoadPoint(2.0, 0)).title == "no storage, others at 200%, in lanes"
 
 
 def test_the_answer_is_of_the_greatest_load() -> None:
     assert SUMMARY["answer"] == (
-        "Of their bandwidth alone, programs keep, next to flows that offer 200% of every NIC's rate: HFReduce: 10% in "
-        "one shared queue, 60% in lanes (promised in lanes: 50%); storage reads: 10% in one shared queue, 60% in lanes "
-        "(promised in lanes: 30%)."
+        "Of their bandwidth alone, HFReduce and storage reads keep, next to flows that offer 200% of every NIC's rate: "
+        "10% and 10% in one shared queue, 60% and 60% in lanes; lanes promise 50% (hfreduce) and 30% (storage)."
     )
 
 

@@ -10,15 +10,16 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.storage_throughput.cases import OthersAlone, Reads
 from experiments.storage_throughput.config import StorageThroughputConfig
 from experiments.storage_throughput.experiment import EXPERIMENT
-from experiments.storage_throughput.study import STUDY, OthersAlone, Reads, cases
+from experiments.storage_throughput.links import kind_of, link_uses
+from experiments.storage_throughput.study import STUDY
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
-from runs.link_use import KindUse, kind_of, link_uses
 from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
@@ -37,7 +38,7 @@ def config_of(*overrides: str) -> StorageThroughputConfig:
 
 
 def variants(config: StorageThroughputConfig) -> list[Reads]:
-    return [one for one in cases(config) if not isinstance(one, OthersAlone)]
+    return [one for one in STUDY.cases_of(config) if isinstance(one, Reads)]
 
 
 def ports_of(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
@@ -49,6 +50,13 @@ def ports_of(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
 def port_of(kind: str, number: int = 0) -> str:
     ports = [port for link in FABRIC.links for port in link.ports if kind_of(FABRIC, port) == kind]
     return str(ports[number])
+
+
+def played_with(ports: pd.DataFrame) -> Any:
+    """Return a case that was played with these samples of ports."""
+    return SimpleNamespace(
+        fabric=FABRIC, session=SimpleNamespace(table={"ports": ports}.__getitem__), counted_s=(11.0, PHASE.ended_s)
+    )
 
 
 def test_the_paper_s_nics_have_nine_terabytes_a_second() -> None:
@@ -64,15 +72,14 @@ def test_the_use_of_links_is_over_the_counted_time_and_all_lanes_of_a_port() -> 
     rows += [(11.5, other, "storage", 0), (12.5, other, "storage", 0), (13.5, other, "storage", 10**12)]
     rows += [(11.5, nic, "storage", 0), (12.5, nic, "storage", 25 * 10**9)]
     rows += [(at, "z0h000/g0:0", "storage", 0) for at in (11.5, 12.5)]  # Within a node: no link of the fabric.
-    found = link_uses(FABRIC, ports_of(*rows), (11.0, PHASE.ended_s))
-    assert [use.kind for use in found] == ["storage node to leaf", "leaf to spine"]
-    assert found[0] == KindUse("storage node to leaf", 1, 1.0, 1.0, 1.0)
-    assert found[1].links == 2
-    assert (found[1].mean, found[1].most) == pytest.approx((0.22, 0.44))
+    found = link_uses(played_with(ports_of(*rows)))
+    assert [use.settings["links"] for use in found] == ["storage node to leaf", "leaf to spine"]
+    assert found[0].numbers == {"number": 1, "mean": 1.0, "p99": 1.0, "most": 1.0}
+    assert found[1].numbers == pytest.approx({"number": 2, "mean": 0.22, "p99": 0.44, "most": 0.44})
 
 
 def test_fewer_than_two_samples_say_nothing_of_links() -> None:
-    assert link_uses(FABRIC, ports_of((11.5, port_of("leaf to spine"), "storage", 9)), (11.0, PHASE.ended_s)) == []
+    assert link_uses(played_with(ports_of((11.5, port_of("leaf to spine"), "storage", 9)))) == []
 
 
 def session_of(config: StorageThroughputConfig, ports: pd.DataFrame) -> Any:
@@ -101,7 +108,7 @@ def test_a_run_has_its_share_of_the_nics_and_a_figure(tmp_path: Path) -> None:
     assert "lossless_lanes_rts_off.read.p50_s" not in found
     assert found["lossless_lanes_rts_8.read.share_of_nics"] == pytest.approx(0.5e9 / 200e9)
     assert found["lossless_lanes_rts_8.use.storage_node_to_leaf.mean"] == pytest.approx(0.96)
-    assert "storage node to leaf: 96% busy" in summary["answer"]
+    assert "storage node to leaf, 96%" in summary["answer"]
     for table in summary["tables"]:
         assert {len(row) for row in table.rows} == {len(table.columns)}
     assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"links"}
@@ -145,7 +152,7 @@ def test_other_jobs_play_beside_each_variant_and_once_without_reads() -> None:
 
 def test_what_other_jobs_keep_is_over_what_they_had_without_reads(tmp_path: Path) -> None:
     config = config_of(*SMALL, BESIDE, "request_to_send=[8]")
-    playing, alone = variants(config), OthersAlone(Queueing.LOSSLESS_LANES, None, True).name
+    playing, alone = variants(config), OthersAlone(Queueing.LOSSLESS_LANES).name
     nic = port_of("storage node to leaf")
     session = session_of(config, ports_of((11.5, nic, "storage", 0), (12.5, nic, "storage", 24 * 10**9)))
     operations = session.table("operations")
@@ -167,7 +174,7 @@ def test_what_other_jobs_keep_is_over_what_they_had_without_reads(tmp_path: Path
     }
     session.table = tables.__getitem__
     session.phases.append(SimpleNamespace(phase=Phase(alone, alone, "lossless_lanes", 10.0, 13.0)))
-    summary = STUDY.summarize(cast(Session, session), config, tuple(cases(config)))
+    summary = STUDY.summarize(cast(Session, session), config, STUDY.cases_of(config))
     found = by_path(summary["metrics"])
     assert found[f"{alone}.training.algbw_Bps"] == 10e9
     assert found[f"{playing[1].name}.training.algbw_Bps"] == 4e9

@@ -10,8 +10,7 @@ import pytest
 
 from fabric.errors import ResultError
 from fabric.estimates import Estimate
-from fabric.percentiles import Percentile
-from fabric.records.cells import Cell, estimated, measured, percentile_cell, quantity, ratio
+from fabric.records.cells import Cell, estimated, measured, quantity, ratio
 from fabric.records.summary_table import SummaryTable
 
 
@@ -42,7 +41,6 @@ CELLS = {
     "without a form": (quantity(1234567), "1,234,567"),
     "by its measure": (measured({"read.p99_s": 0.02}, "read.p99_s"), "20 ms"),
     "at least": (measured({"read.p99_at_least_s": 0.02}, "read.p99_s"), "> 20 ms"),
-    "a percentile": (percentile_cell(Percentile(3.0, is_known=False)), "> 3 s"),
     "of a measure that nothing measured": (measured({}, "read.p99_s"), "-"),
     "a count of nothing": (measured({}, "read.failed", otherwise=0), "0"),
     "an estimate": (estimated(Estimate(0.97, 0.96, 0.98, 6), ".1%"), "97.0% [96.0%, 98.0%]"),

@@ -18,7 +18,7 @@ LINES = Lines(
     "rates",
     "Rates.",
     "Rates by limit",
-    numbers=(Number("rate_Bps", "GB/s", 1e-9), Number(least_known("read.p99"), "p99", is_time=True)),
+    numbers=(Number("rate_Bps", "GB/s", 1e-9), Number(least_known("read.p99_s"), "p99", is_time=True)),
     x="{limit}",
     line="{control}",
     rows="{servers} servers",

@@ -40,6 +40,7 @@ EVENTS = (
     GuestTime(1.5, 3.0),
     Recorded("/r"),
     RunFailure("T", "x"),
+    RunFailure("ConfigError", "run.yaml: a: b", "run.yaml", ("a: b",)),
 )
 
 
@@ -58,7 +59,7 @@ def test_a_line_that_is_no_event_is_told(line: bytes) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [TrafficError("a rank died"), UsageError("no"), ResultError("gone"), ConfigError("run.yaml", ["a: b", "c: d"])],
+    [TrafficError("a rank died"), UsageError("no"), ResultError("gone"), ConfigError("run.yaml: 2", ["a: b", "c:\nd"])],
 )
 def test_an_error_is_raised_again_as_what_it_was(error: FabricError) -> None:
     again = error_of(failure_of(error))

@@ -63,9 +63,8 @@ def of_file_steps(rows: JobRows) -> Mapping[str, float]:
         found[ITEMS_PER_S.of(name)] = float((of_step["items"] / took_s).mean())
         if int(of_step["size_bytes"].sum()):
             found[BANDWIDTH.of(name)] = float((of_step["size_bytes"] / took_s).mean())
-    for operation in sorted({str(one).removesuffix("_failed") for one in operations["operation"]}):
-        begun = operations[operations["operation"].astype(str).str.fullmatch(f"{operation}(_failed)?")]
-        done = metrics.completion(begun, operation)
+    for operation in sorted({metrics.kind_of(str(one)) for one in operations["operation"]}):
+        done = metrics.completion(operations, operation)
         if done is not None:
             found |= {**done.named(operation, ("p50", "p99")), **done.counts(operation)}
     return found
@@ -75,10 +74,8 @@ def account_of_failed(rows: JobRows) -> str:
     """Return in words of which operations none succeeded; nothing if there are none."""
     names = rows.table("operations")["operation"].astype(str)
     counts = Counter(names)
-    failed = {name.removesuffix("_failed"): count for name, count in counts.items() if name.endswith("_failed")}
-    return ", ".join(
-        f"all {failed[kind]} of {kind} failed, which measures nothing" for kind in sorted(failed) if kind not in counts
-    )
+    failed = {kind: count for name, count in counts.items() if (kind := metrics.kind_of(name)) not in counts}
+    return ", ".join(f"all {failed[kind]} of {kind} failed, which measures nothing" for kind in sorted(failed))
 
 
 FILES = JobKind(
