@@ -71,7 +71,8 @@ _PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
 def columns(text: str) -> list[Column]:
     """Return columns by a text that has the value of each in braces behind its head, with a form of its own if it needs
     one: ``in {queueing}, p99 {read.p99_s}, of the NIC {read.bandwidth_Bps / nic_Bps|.1%}``. ``{queueing|once}`` is one
-    that is shown once, and ``{read.failed|or 0}`` one of 0 where it is not known."""
+    that is shown once, ``{read.failed|or 0}`` one of 0 where it is not known, and ``{time_s|.2f s or N/A}`` one of that
+    text."""
     parts = _PART.split(text)
     heads = [head.removeprefix(", ").rstrip() for head in parts[::3]]
     assert heads.pop() == "", f"{text!r} ends with a head, and no value"
@@ -81,7 +82,8 @@ def columns(text: str) -> list[Column]:
 def _column(head: str, value: str, said: str) -> Column:
     form, _, otherwise = said.partition("or ")
     is_once, form = form == "once", form.strip()
-    return Column(head, value, None if is_once else form or None, is_once, float(otherwise) if otherwise else None)
+    known = float(otherwise) if otherwise.isdecimal() else otherwise or None
+    return Column(head, value, None if is_once else form or None, is_once, known)
 
 
 Columns = str | Sequence[Column | str]
@@ -168,7 +170,7 @@ def say(row: Any, text: str) -> str:
 def _said(row: Any, text: str) -> Cell:
     *parts, end = _PART.split(text)
     each = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    cells = [cell for before, value, form in each for cell in (before, Column("", value, form).cell(row))]
+    cells = [cell for before, value, form in each for cell in (before, _column("", value, form or "").cell(row))]
     return joined((cell for cell in (*cells, end) if cell != ""), "")
 
 

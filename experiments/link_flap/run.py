@@ -40,13 +40,12 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import exact_in, format_time
 from runs.config import Choices, RunConfig, each_once
-from runs.jobs import started
+from runs.jobs import hfreduce_ranks, started
 from runs.phase_lengths import PhaseLengths
-from runs.placement import order_ranks
+from runs.placement import RankOrder
 from runs.plans import planned
 from runs.session import PhaseOutcome, Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
-from traffic.collectives.trees import tree_flows
 from traffic.flows.probes import ProbeConfig, ProbeFlow, ProbeJob
 from traffic.job import Job
 from traffic.storage.client.verification import Verification
@@ -256,16 +255,11 @@ def felt_in(session: Session, phase: str) -> PhaseTables:
 def _playing(session: Session, config: LinkFlapConfig, flows: Sequence[ProbeFlow]) -> Iterator[_Jobs]:
     """Start the jobs for the time of a block."""
     stage, computes = session.stage, session.live.fabric.computes
-    hfreduce = ordered_hfreduce(session, config.hfreduce) if LoadKind.HFREDUCE in config.loads else None
+    hfreduce = None
+    if LoadKind.HFREDUCE in config.loads:
+        hfreduce = HFReduceJob(stage, config.hfreduce, hfreduce_ranks(session, config.hfreduce, RankOrder.ROUTES))
     storage = StorageJob(stage, config.storage, computes) if LoadKind.STORAGE in config.loads else None
     jobs = _Jobs(ProbeJob(stage, config.probes, flows, ServiceLevel.CONTROL), hfreduce, storage)
     session.tell(f"{len(flows)} flows of probes")
     with started(session, jobs.all):
         yield jobs
-
-
-def ordered_hfreduce(session: Session, config: HFReduceConfig) -> HFReduceJob:
-    """Return HFReduce over all computes, ranks ordered so that their routes collide least."""
-    computes = session.live.fabric.computes
-    flows = tree_flows(HFReduceJob(session.stage, config, computes).trees)
-    return HFReduceJob(session.stage, config, order_ranks(session.live.fabric, session.live.plan, computes, flows))
