@@ -13,8 +13,6 @@ from runs.registry import EXPERIMENTS
 MOST = 120
 """Lines of an experiment's package, without its config."""
 LONGER = {
-    "dcqcn_frontier": (709, "it judges the paper's claim point by point, and says in words what would make it fail"),
-    "hfreduce_vs_nccl": (708, "the series of the paper's Figure 7 with the limits of a node that bind each"),
     "incast": (186, "which limit keeps throughput is found over cases, in two tables and four panels"),
     "isolation": (406, "four programs alone and in all mixes, a port watched meanwhile, six tables and three figures"),
     "protection": (284, "two axes that do not make a grid, and figures of results from before it was a study"),
