@@ -34,11 +34,6 @@ def test_a_grid_experiment_is_short(name: str) -> None:
     assert length_of(name) <= MOST, f"{name}: declare what makes it longer, or let it be a question of its own"
 
 
-def test_those_that_say_why_they_are_longer_are() -> None:
-    assert {name for name in LONGER if length_of(name) <= MOST} == set()
-    assert LONGER.keys() <= STUDIES.keys()
-
-
 def test_lines_of_config_are_not_counted(tmp_path: Path) -> None:
     for name, text in (("config.py", "a\nb\n"), ("study.py", "a\nb\nc\n"), ("__init__.py", "a\n")):
         (tmp_path / name).write_text(text)
