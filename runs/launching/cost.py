@@ -132,7 +132,8 @@ class _GuestMeter:
 
     def look(self) -> None:
         """See what it has used; what it had used by the last look stays true when it has ended."""
-        self._used = spent(self._process) or self._used
+        if (used := spent(self._process)) is not None:  # One that ends has no memory any more.
+            self._used = replace(used, memory_bytes=max(used.memory_bytes, self._used.memory_bytes))
         self._watching_s = cpu_s(self._watched_by) or self._watching_s
 
     def begin(self) -> None:

@@ -102,7 +102,7 @@ def test_packets_are_told_per_second_of_phases(make_result: MakeResult) -> None:
 def test_a_guests_cpu_time_is_of_its_kernel_its_programs_and_those_around_it(
     make_result: MakeResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used = iter([Spent(1, 2, 10), Spent(2, 2, 20), Spent(4, 5, 40), None, None])  # At last it has ended.
+    used = iter([Spent(1, 2, 10), Spent(2, 2, 20), Spent(4, 5, 0), None, None])  # At last it has ended.
     monkeypatch.setattr(cost, "spent", lambda process: {7: next(used)}[process])
     monkeypatch.setattr(cost, "cpu_s", {8: 0.5}.__getitem__)
     events = (GuestTime(13.0, 1.0, 7, 8), PhaseProgress("alone", 0.0), PhaseProgress("alone", 1.0), Note("done"))
@@ -114,7 +114,7 @@ def test_a_guests_cpu_time_is_of_its_kernel_its_programs_and_those_around_it(
         return meter.cost()
 
     found = metered(guests=1)
-    assert (found.kernel_cpu_s, found.programs_cpu_s, found.phases_cpu_s, found.memory_bytes) == (4, 5, 5, 40)
+    assert (found.kernel_cpu_s, found.programs_cpu_s, found.phases_cpu_s, found.memory_bytes) == (4, 5, 5, 20)
     assert found.host_cpu_s == pytest.approx(0.5, abs=0.3), "with this process's own"
     assert metered(guests=2).kernel_cpu_s is None, "the others would lack"
     result = priced(make_result, "fire_flyer_2_small", 1_000_000, found, engine="virtual")
