@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NOTE = (
-    "Phases: wall time while they played, together. Memory: by how much what this machine had available fell, with "
-    "what others took meanwhile. Packets switched: those that switches took in during phases."
+    "Phases: wall time while they played, together. Memory: in virtual time what the guest has touched, in real time "
+    "by how much what this machine had available fell, with what others took meanwhile. Packets switched: those that "
+    "switches took in during phases."
 )
 COLUMNS = (
     ("run", "O"),
@@ -38,12 +39,13 @@ COLUMNS = (
     ("cpu_s", "<f8"),
 )
 """Of :func:`costs`. ``rules``: those of the first plan; ``ranks``: of the largest collective; ``cpu_s``: core seconds
-that phases used, of all processes, 0 in virtual time, where nothing counts them. Others as in ``cost.json``."""
+that phases used, of all processes, in virtual time of the guest; 0 where they were not counted. Others as in
+``cost.json``."""
 
 
 _MORE = (
-    "Setup: until the first phase. packets/s: per second of phases. CPU/M: core seconds of all processes per million "
-    "packets, in real time."
+    "Setup: until the first phase. packets/s: per second of phases. CPU/M: core seconds of phases per million packets, "
+    "of all processes, in virtual time of the guest."
 )
 _HOSTS = {"compute", "storage"}
 _SWITCHES = {"leaf", "spine", "core", "inter_zone"}
@@ -61,6 +63,7 @@ def cost_table(result: Result) -> TextTable | None:
         return None
     packets = switched_packets(result)
     rate = f"{packets / cost['phases_s']:,.0f}" if cost["phases_s"] else "-"
+    cpu = _cpu_cells(cost, packets)
     row = (
         f"{cost['wall_s']:.0f} s",
         f"{cost['setup_s']:.0f} s",
@@ -68,9 +71,22 @@ def cost_table(result: Result) -> TextTable | None:
         f"{cost['memory_bytes'] / 1e9:.2f} GB",
         f"{packets:,}",
         rate,
+        *(value for _, value in cpu),
     )
     columns = ("wall time", "until the first phase", "phases", "memory", "packets switched", "per second of phases")
-    return TextTable("Cost, in wall time", columns, [row], _NOTE)
+    return TextTable("Cost", (*columns, *(name for name, _ in cpu)), [row], _NOTE)
+
+
+def _cpu_cells(cost: Mapping[str, float], packets: int) -> list[tuple[str, str]]:
+    """Return the heads and cells of CPU time; none where it was not counted by what used it."""
+    if "kernel_cpu_s" not in cost:
+        return []
+    used_s = cost["phases_cpu_s"]
+    parts = {"host": "host_cpu_s", "guest kernel": "kernel_cpu_s", "its programs": "programs_cpu_s"}
+    return [
+        *((f"CPU: {words}", f"{cost[name]:.1f} s") for words, name in parts.items()),
+        ("packets per CPU second of phases", f"{packets / used_s:,.0f}" if used_s else "-"),
+    ]
 
 
 def costs(results: Sequence[Result]) -> pd.DataFrame:
@@ -97,7 +113,7 @@ def _row(result: Result) -> dict[str, Any]:
         "rules": result.manifest["setup"].get("rules", 0),
         "ranks": 0 if ranks.empty else int(ranks.max()),
         "switched_packets": switched_packets(result),
-        "cpu_s": sum(map(_used_s, result.manifest.get("cpu", {}).values())),
+        "cpu_s": result.cost.get("phases_cpu_s", sum(map(_used_s, result.manifest.get("cpu", {}).values()))),
         **result.cost,
     }
 
@@ -126,4 +142,4 @@ def costs_table(found: pd.DataFrame) -> TextTable:
         )
         for one in found.to_dict("records")
     ]
-    return TextTable("Cost, in wall time", columns, rows, f"{_NOTE} {_MORE}")
+    return TextTable("Cost", columns, rows, f"{_NOTE} {_MORE}")

@@ -64,7 +64,7 @@ def play(prepared: Prepared, report: Report) -> RunResult:
         report(Note(why))
     make_for_user(directory.parent)
     entered = ("enter", prepared.engine.name, str(os.getpid()), guest_as_text(prepared.guest))
-    with CostMeter() as meter:
+    with CostMeter(guests=prepared.guest.count) as meter:
 
         def report_metered(event: Event) -> None:
             meter.report(event)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from fabric.errors import UsageError
 from fabric.world.isolation.processes import all_stats
 from fabric.world.virtual.running import HANG, REMEDY, CallWatch, read_memory
+from fabric.world.virtual.spent import touched_bytes
 
 LEAST_UPTIME_S = 12.0
 """Open vSwitch counts the CPU cores at most every 10 s of uptime, from 0: started sooner it believes in none, runs no
@@ -66,6 +64,10 @@ class GuestTime:
     virtual_s: float
     """The guest's uptime. The program starts at LEAST_UPTIME_S."""
     wall_s: float
+    process: int = 0
+    """The process of the guest's kernel."""
+    watched_by: int = 0
+    """The process that started it."""
 
     @property
     def of_program_s(self) -> float:
@@ -132,7 +134,7 @@ class ClockWatch:
             self._moved_ns, self._moved_s = self._virtual_ns, self._wall_s
         if self._progress is not None and self._wall_s - self._told_s >= PROGRESS_S:
             self._told_s = self._wall_s
-            self._progress(GuestTime(self._virtual_ns / 1e9, self._wall_s))
+            self._progress(GuestTime(self._virtual_ns / 1e9, self._wall_s, pid, os.getpid()))
         if self._calls is not None:
             if self._limits.wall_s is not None:
                 self._calls.busy.look(self._calls.running(pid))
@@ -177,7 +179,7 @@ class ClockWatch:
             return (
                 f"the guest's clock {how} at {virtual_s:.6f} s for {self._wall_s - self._moved_s:.0f} s of wall time: "
                 f"{running or 'a program'} computes for longer than that ({HANG}=SECONDS is another limit), or loops: "
-                f"{REMEDY}{lacking_memory(limits.memory_bytes, _touched_bytes(pid))}"
+                f"{REMEDY}{lacking_memory(limits.memory_bytes, touched_bytes(pid))}"
             )
         if limits.wall_s is not None and self._wall_s > limits.wall_s:
             return (
@@ -202,11 +204,3 @@ def lacking_memory(memory_bytes: int | None, touched_bytes: int) -> str:
         return ""
     memory = f"{memory_bytes / (1 << 30):.1f} GiB of memory"
     return f"; or the guest ran out of its {memory}, all in use: give it more (--memory)"
-
-
-def _touched_bytes(pid: int) -> int:
-    """Return how much of a guest's memory its kernel's process has touched; 0 if it has gone."""
-    with suppress(OSError):
-        found = re.search(r"^RssShmem:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-        return int(found[1]) * 1024 if found else 0
-    return 0

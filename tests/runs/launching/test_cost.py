@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,6 +20,8 @@ from fabric.measure.cores import CpuUse
 from fabric.report.cost import COLUMNS, cost_table, costs, costs_table
 from fabric.report.figures.cost import growth
 from fabric.results import Result
+from fabric.world.virtual.spent import Spent, spent
+from fabric.world.virtual.watch import GuestTime
 from runs.launching import cost
 from runs.launching.cost import Cost, CostMeter
 from runs.launching.events import Note, PhaseProgress
@@ -78,7 +83,7 @@ def test_it_is_written_once_and_read_with_the_result(make_result: MakeResult) ->
     assert (result.cost, cost_table(result)) == ({}, None), "a result from before it was measured"
     COST.write(result.directory)
     again = Result(result.directory)
-    assert again.cost == vars(COST)
+    assert again.cost == COST.as_json()
     with pytest.raises(ResultError, match=r"cost.json: cannot be written"):
         COST.write(result.directory)
 
@@ -92,6 +97,49 @@ def test_packets_are_told_per_second_of_phases(make_result: MakeResult) -> None:
     table = cost_table(Result(result.directory))
     assert table is not None
     assert [list(row) for row in table.rows] == [["25 s", "4 s", "20 s", "1.50 GB", "4,000,000", "200,000"]]
+
+
+def test_a_guests_cpu_time_is_of_its_kernel_its_programs_and_those_around_it(
+    make_result: MakeResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = iter([Spent(1, 2, 10), Spent(2, 2, 20), Spent(4, 5, 0), None, None])  # At last it has ended.
+    monkeypatch.setattr(cost, "spent", lambda process: {7: next(used)}[process])
+    monkeypatch.setattr(cost, "cpu_s", {8: 0.5}.__getitem__)
+    events = (GuestTime(13.0, 1.0, 7, 8), PhaseProgress("alone", 0.0), PhaseProgress("alone", 1.0), Note("done"))
+
+    def metered(guests: int) -> Cost:
+        meter = CostMeter(guests=guests)
+        for event in events:
+            meter.report(event)
+        return meter.cost()
+
+    found = metered(guests=1)
+    assert (found.kernel_cpu_s, found.programs_cpu_s, found.phases_cpu_s, found.memory_bytes) == (4, 5, 5, 20)
+    assert found.host_cpu_s == pytest.approx(0.5, abs=0.3), "with this process's own"
+    assert metered(guests=2).kernel_cpu_s is None, "the others would lack"
+    result = priced(make_result, "fire_flyer_2_small", 1_000_000, found, engine="virtual")
+    table = cost_table(result)
+    assert table is not None
+    assert table.rows[0][-3:] == ("4.0 s", "5.0 s", "200,000")
+    assert costs([result])["cpu_s"].tolist() == [5]
+
+
+def test_a_process_is_counted_with_its_children(tmp_path: Path) -> None:
+    program = "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo; sleep 60'; true"
+    with subprocess.Popen(["sh", "-c", program], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()  # Its child has computed.
+        found = spent(shell.pid)
+        assert found is not None
+        for child in below(shell.pid):
+            os.kill(child, signal.SIGKILL)
+        shell.kill()
+    assert found.programs_cpu_s >= 0.05 and found.kernel_cpu_s < found.programs_cpu_s
+    assert spent(shell.pid) is None, "it has gone"
+
+
+def below(process: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
 def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
