@@ -31,14 +31,14 @@ from experiments.flash_cut_year.goodput import (
 from experiments.flash_cut_year.summary import PlayedYear, YearScenario, summarize
 from experiments.flash_cut_year.tables import TABLES
 from experiments.link_flap.cuts import covering_flows, crossed_links
-from experiments.link_flap.run import Duration, PolicyName, own_cuts_faults, policy_faults
+from experiments.link_flap.run import PolicyName, own_cuts_faults, policy_faults
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Tier
 from fabric.units import exact_in, format_time
-from runs.config import RunConfig, each_once, storage_faults
+from runs.config import Duration, RunConfig, each_once, storage_faults
 from runs.jobs import started
 from runs.phase_lengths import PhaseLengths
 from runs.session import PhaseOutcome, Session

@@ -14,7 +14,7 @@ from experiments.dcqcn_frontier.claim import Got
 from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
 from experiments.dcqcn_frontier.experiment import EXPERIMENT
 from experiments.dcqcn_frontier.study import STUDY, Alone, Setting, cases, got, relative_stalls
-from fabric.metrics import Metric, by_path, metrics_of
+from fabric.metrics import by_path, metrics_of
 from fabric.report.figures.trade_off import trade_off
 from fabric.results import Phase
 from fabric.tables import TABLES
@@ -80,7 +80,7 @@ def got_of(rows: list[list[Any]]) -> Got:
     tables = {"operations": operations_table([[name, *row[1:]] for row in rows]), "steps": steps_table([])}
     tables |= {name: TABLES[name].empty() for name in ("ports", "stalls")}
     session = cast(Session, SimpleNamespace(table=tables.__getitem__))
-    metrics = cast(Sequence[Metric], STUDY.measure(Played(session, CONFIG, PLAYING[0], outcome(name), {})))
+    metrics = STUDY.metrics_of(Played(session, CONFIG, PLAYING[0], outcome(name), {}))
     return got(Outcome(PLAYING[0], metrics))
 
 
