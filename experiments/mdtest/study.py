@@ -6,19 +6,17 @@ for each, with a file system of its own; it ends with mdtest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from experiments.mdtest.config import MdtestExperimentConfig, StorePoint
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import ServiceLevel
 from fabric.records.figure_forms import Lines, Looks, Number
-from fabric.records.summary_table import SummaryTable
-from runs.case_tables import Column, case_table
+from runs.case_tables import Answer, CaseTable, Column
 from runs.cases import Case, axis
 from runs.jobs import started
 from runs.session import Session
-from runs.study import Found, Played, Study, over_repeats
+from runs.study import Found, Played, Study
 from traffic.measures import JobRows
 from traffic.storage.metadata.job import FilesJob
 from traffic.storage.metadata.kinds import of_file_steps
@@ -27,7 +25,6 @@ JOB = "files"
 _LEAST_PHASE_S = 0.01
 _STEPS = [f"{kind}_{phase}" for kind in ("directory", "file") for phase in ("create", "stat", "read", "remove")]
 """In mdtest's order."""
-_MADE = f"{JOB}.file_create.operations_per_s"
 
 
 @dataclass(frozen=True)
@@ -52,44 +49,36 @@ def _measure(played: Played[Mdtest, MdtestExperimentConfig]) -> list[Metric]:
     return metrics_of(played.case.name, JOB, of_file_steps(JobRows(played.rows, [])))
 
 
-def _answer(found: Found[Mdtest, MdtestExperimentConfig]) -> str:
-    told = []
-    for store in over_repeats(found.outcomes, "{store}"):
-        first, last = store.outcomes[0], store.outcomes[-1]
-        few, many = (f"{one.values.get(_MADE, 0.0):,.0f}" for one in (first, last))
-        told.append(
-            f"Store {first.case.store.name}: {few} files made per second by {first.case.processes} processes, {many} "
-            f"by {last.case.processes}."
-        )
-    return " ".join(told)
-
-
-def _tables(found: Found[Mdtest, MdtestExperimentConfig]) -> Iterator[SummaryTable]:
+def _columns(found: Found[Mdtest, MdtestExperimentConfig]) -> list[Column | str]:
     rates = {step: f"{JOB}.{step}.operations_per_s" for step in _STEPS}
     played = [step for step, rate in rates.items() if any(rate in one.values for one in found.outcomes)]
-    yield case_table(
-        "mdtest, operations per second",
-        found.outcomes,
-        (
-            Column("store", "store"),
-            Column("processes", "processes"),
-            *(Column(step.replace("_", " "), rates[step]) for step in played),
-            Column("one creation, median, ms", f"{JOB}.file_create.p50_s", ".2f in ms"),
-            Column("written, MB/s", f"{JOB}.file_create.bandwidth_Bps", ",.0f in MB/s"),
-            Column("read, MB/s", f"{JOB}.file_read.bandwidth_Bps", ",.0f in MB/s"),
-            Column("transactions tried again", "conflicts"),
-        ),
-        "a step counts from when the first process begins it to when the last has ended it, as mdtest does",
-    )
+    return [
+        "store {store}, processes {processes}",
+        *(Column(step.replace("_", " "), rates[step]) for step in played),
+        "one creation, median, ms {files.file_create.p50_s|.2f in ms}, "
+        "written, MB/s {files.file_create.bandwidth_Bps|,.0f in MB/s}, "
+        "read, MB/s {files.file_read.bandwidth_Bps|,.0f in MB/s}, transactions tried again {conflicts}",
+    ]
 
 
-STUDY = Study(
+STUDY = Study[Mdtest, MdtestExperimentConfig](
     title="Files per second",
     cases=Mdtest.grid,
     play=_play,
     measure=_measure,
-    answer=_answer,
-    tables=_tables,
+    answer=Answer(
+        "Files made per second: {}.",
+        each="{files.file_create.operations_per_s|,.0f or 0} by {processes} processes",
+        by="store {store}",
+        ends=lambda one: one.case.processes,
+    ),
+    tables=(
+        CaseTable(
+            "mdtest, operations per second",
+            _columns,
+            "a step counts from when the first process begins it to when the last has ended it, as mdtest does",
+        ),
+    ),
     figures=(
         Lines(
             "files_per_second",

@@ -90,7 +90,8 @@ def decoded(line: bytes) -> Event:
     """Return the event that a line holds. Raises EmulationError for a line that is none."""
     try:
         name, values = json.loads(line)
-        return _KINDS[name](**{key: tuple(one) if isinstance(one, list) else one for key, one in values.items()})
+        given: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
+        return _KINDS[name](**given)
     except (ValueError, KeyError, TypeError) as error:
         raise EmulationError(f"a run reported {line[:200]!r}, which is not an event; another version's?") from error
 

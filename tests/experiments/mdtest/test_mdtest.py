@@ -77,7 +77,7 @@ def test_the_summary_says_what_few_and_many_processes_make(tmp_path: Path) -> No
     live = SimpleNamespace(fabric=load_fabric("fire_flyer_2_small_200g"))
     session: Any = SimpleNamespace(phases=phases, table=tables.__getitem__, live=live)
     summary = STUDY.summarize(session, config, cases, {"fast_16": {"conflicts": 3}})
-    assert summary["answer"] == "Store fast: 500 files made per second by 4 processes, 1,234 by 16."
+    assert summary["answer"] == "Files made per second: store fast: 500 by 4 processes, 1,234 by 16 processes."
     assert {(one.phase, one.name) for one in summary["metrics"]} >= {("fast_16", "file_create.operations_per_s")}
     assert undeclared("mdtest", summary["metrics"]) == []
     (table,) = summary["tables"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from experiments import RunSpec, launch, load
-from fabric.errors import ConfigError, EmulationError, FabricError, ResultError, TrafficError, UsageError
+from fabric.errors import ConfigError, EmulationError, FabricError, ResultError, TopologyError, TrafficError, UsageError
 from fabric.world.virtual.watch import GuestTime
 from runs.launching import launcher
 from runs.launching.events import (
@@ -65,6 +65,11 @@ def test_an_error_is_raised_again_as_what_it_was(error: FabricError) -> None:
     again = error_of(failure_of(error))
     assert type(again) is type(error)
     assert str(again) == str(error)
+
+
+def test_a_topology_that_cannot_be_wired_is_a_wrong_config_again() -> None:
+    again = error_of(failure_of(TopologyError("topology", ["uplinks: 3 are too few"])))
+    assert (str(again), again.exit_code) == ("topology: uplinks: 3 are too few", ConfigError.exit_code)
 
 
 def test_an_order_arrives_as_it_was_given() -> None:
