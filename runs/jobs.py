@@ -10,19 +10,25 @@ from runs.placement import Flow, RankOrder, order_ranks
 from runs.session import Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.job import CollectiveJob
+from traffic.collectives.kinds import rank_flows
 from traffic.collectives.nccl import NcclConfig, NcclJob
 from traffic.collectives.trees import tree_flows
 from traffic.job import Job
+from traffic.stepped_job import SteppedJob
 
 
 @contextmanager
-def started(session: Session, jobs: Sequence[Job]) -> Iterator[None]:
-    """Start jobs for the time of a block, in their order."""
+def started(session: Session, jobs: Sequence[Job], warms_up: bool = False) -> Iterator[None]:
+    """Start jobs for the time of a block, in their order. ``warms_up``: those of steps then open their windows, with
+    packets that no phase counts."""
     with ExitStack() as stack:
         for job in jobs:
             session.tell(f"starting {job.name}")
             stack.callback(job.close)
             job.start()
+        for job in jobs if warms_up else ():
+            if isinstance(job, SteppedJob):
+                session.warm_up(job)
         yield
 
 
@@ -39,10 +45,12 @@ def hfreduce_flows(job: HFReduceJob) -> list[Flow]:
     return tree_flows(job.trees)
 
 
-def hfreduce_ranks(session: Session, config: HFReduceConfig, order: RankOrder) -> tuple[NodeId, ...]:
-    """Return all computes, zone by zone."""
-    computes = session.live.fabric.computes
-    return ordered_ranks(session, order, computes, hfreduce_flows(HFReduceJob(session.stage, config, computes)))
+def hfreduce_ranks(
+    session: Session, config: HFReduceConfig, order: RankOrder, nodes: tuple[NodeId, ...] = ()
+) -> tuple[NodeId, ...]:
+    """Return nodes, by default all computes, zone by zone, in the order asked for."""
+    fabric = session.live.fabric
+    return ordered_ranks(session, order, nodes or fabric.computes, rank_flows(config, fabric, nodes or fabric.computes))
 
 
 def ordered_ranks(

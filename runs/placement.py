@@ -22,7 +22,7 @@ from fabric.config import Strict
 from fabric.measures import Better, Measure
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import gpu_of
-from fabric.model.network import Fabric, Port
+from fabric.model.network import Fabric, Port, Tier
 from fabric.model.rails import most_nics, rails_in_common
 from traffic import metrics
 
@@ -46,11 +46,6 @@ def nodes_over_zones(fabric: Fabric, count: int, zones_from: int | None = BOTH_Z
     """Return ``count`` compute nodes, zone by zone, the first of each; fewer if zones have not so many."""
     shares = enumerate(nodes_by_zone(count, fabric.zones, zones_from))
     return tuple(node for zone, share in shares for node in fabric.with_role(Role.COMPUTE, zone=zone)[:share])
-
-
-def zones_of_nodes(fabric: Fabric, nodes: Sequence[NodeId]) -> list[int]:
-    """Return the zone of each node's first NIC."""
-    return [fabric.nics_of[node][0].zone for node in nodes]
 
 
 def ranks_of(fabric: Fabric, hosts: Sequence[NodeId]) -> tuple[NodeId, ...]:
@@ -92,15 +87,13 @@ CROWDING = Measure(
 
 
 def crowding_of(fabric: Fabric, plan: RoutePlan, ranks: Sequence[NodeId], flows: Sequence[Flow]) -> float:
-    """Return how much more than the busiest host's NIC the busiest link carries; 1 if routes never collide there, and
-    of GPUs, for which it is not known."""
-    if not flows or fabric.inside is not None:
-        return 1.0
-    sent, received = [0.0] * len(ranks), [0.0] * len(ranks)
-    for source, target, share in flows:
-        sent[source] += share
-        received[target] += share
-    return max(link_loads(fabric, plan, ranks, flows).values()) / max(sent + received)
+    """Return the load of the busiest link over that of the busiest NIC, which sends or receives it; 1 if routes never
+    collide there, or nothing crosses the network. What GPUs send counts at the NIC that their hosts have in common."""
+    places = {host: place for place, host in enumerate(dict.fromkeys(rank.host for rank in ranks))}
+    between = [(places[ranks[source].host], places[ranks[target].host], share) for source, target, share in flows]
+    loads = link_loads(fabric, plan, list(places), [flow for flow in between if flow[0] != flow[1]])
+    nics = [loads[port] for link in fabric.links if link.tier is Tier.ACCESS for port in link.ports]
+    return max(loads.values()) / max(nics) if max(nics) else 1.0
 
 
 def order_ranks(fabric: Fabric, plan: RoutePlan, nodes: Sequence[NodeId], flows: Sequence[Flow]) -> tuple[NodeId, ...]:

@@ -262,29 +262,6 @@ def _summary(recipe: Recipe) -> dict[str, Any]:
             "panels": [{"title": "allreduce", "values": [0.5, 0.25], "theory": [0.5, 0.3]}],
             "drops_packets": [2125, 0],
         },
-        "trade_off": {
-            "title": "Two programs on the same links",
-            "axes": {"reads": "reads (GB/s)", "steps": "allreduce (GB/s)", "late_s": "p99 of reads"},
-            "panels": [
-                {"x": "reads", "y": "steps", "more_x": True, "frontiers": ["grid"]},
-                {"x": "late_s", "y": "steps", "more_x": False, "frontiers": ["grid"]},
-            ],
-            "alone": {"reads": 80.0, "steps": 12.0},
-            "points": [
-                {
-                    "name": name,
-                    "group": group,
-                    "is_many": group == "grid",
-                    "values": {"reads": reads, "steps": steps, "late_s": late_s},
-                }
-                for name, group, reads, steps, late_s in (
-                    ("lanes", "no control", 50.0, 6.0, 2e-4),
-                    ("one", "grid", 40.0, 7.0, 3e-4),
-                    ("two", "grid", 60.0, 4.0, 1e-4),
-                    ("beaten", "grid", 30.0, 3.0, 4e-4),
-                )
-            ],
-        },
         "metrics": recipe.metrics or {"lanes.hfreduce.algbw_Bps": 500_000.0, "shared.hfreduce.algbw_Bps": 250_000.0},
         "tables": [
             {

@@ -128,7 +128,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "load_evidence",
             "phase_rows",
         ),
-        ("cases", "case_tables", "side_by_side", "pattern_measures"),
+        ("cases", "case_tables", "side_by_side"),
         ("phase_meter",),
         ("run_tables",),
         ("session",),

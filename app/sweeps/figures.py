@@ -23,7 +23,7 @@ from fabric.estimates import LEAST_FOR_CONFIDENCE, estimate, is_median_known
 from fabric.metrics import least_name, unit_of
 from fabric.records.notes import few_seeds
 from fabric.records.palette import GREY, INK, series, series_of
-from fabric.report.figures import RepeatedSpec, side_by_side, trade_off
+from fabric.report.figures import RepeatedSpec, side_by_side
 from fabric.report.figures.style import headed, heat_map, panel_grid, save
 
 _PANELS_PER_FIGURE = 24
@@ -198,12 +198,10 @@ def draw_repeats(
     directory: Path,
     own: Sequence[RepeatedSpec] = (),
 ) -> list[Path]:
-    """Draw what repeats of one run say: the queueings side by side and the trade-off if it has them, the experiment's
+    """Draw what repeats of one run say: the queueings side by side if it has them, the experiment's
     ``own`` figures, and every metric by phase."""
     together = _side_by_side(plan, runs, summaries)
     paths = save(together, directory, "side_by_side") if together is not None else []
-    traded = _trade_off(plan, runs, summaries)
-    paths += save(traded, directory, "trade_off") if traded is not None else []
     for spec in own:
         figure = spec.draw(summaries, _subtitle(plan), _footer(plan, runs))
         paths += save(figure, directory, spec.name) if figure is not None else []
@@ -229,25 +227,6 @@ def _side_by_side(plan: SweepPlan, runs: pd.DataFrame, summaries: Sequence[Mappi
     title, height = "All queueings side by side", side_by_side.height(merged)
     with headed(title, _subtitle(plan), _footer(plan, runs), side_by_side.WIDTH, height) as (figure, body):
         side_by_side.draw_panels(body, merged)
-    return figure
-
-
-def _trade_off(plan: SweepPlan, runs: pd.DataFrame, summaries: Sequence[Mapping[str, Any]]) -> Figure | None:
-    found = [one["trade_off"] for one in summaries if one.get("trade_off")]
-    names = {tuple(point["name"] for point in one["points"]) for one in found}
-    if not found or len(names) > 1 or not found[0]["points"]:
-        return None
-    points = []
-    for number, point in enumerate(found[0]["points"]):
-        values = _merged([list(one["points"][number]["values"].values()) for one in found])
-        points.append(point | values | {"values": dict(zip(point["values"], values["values"], strict=True))})
-    alone = _merged([list(one["alone"].values()) for one in found])["values"]
-    merged = found[0] | {"points": points, "alone": dict(zip(found[0]["alone"], alone, strict=True))}
-    with headed(merged["title"], _subtitle(plan), _footer(plan, runs), trade_off.WIDTH, trade_off.HEIGHT) as (
-        figure,
-        body,
-    ):
-        trade_off.draw_panels(body, merged)
     return figure
 
 

@@ -11,14 +11,14 @@ from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
 from runs.cases import Case, axis
 from traffic.collectives.collective import Collective, Flows
-from traffic.collectives.hfreduce import HFReduceConfig, TreeKind, trees_of
+from traffic.collectives.hfreduce import HFReduceConfig, TreeKind
+from traffic.collectives.kinds import rank_flows
 from traffic.collectives.listing import COLLECTIVES, collective_named
 from traffic.collectives.msccl import parse_msccl
 from traffic.collectives.nccl import NcclConfig, NodeRanksError
 from traffic.collectives.operations.allreduce import ALLREDUCE
 from traffic.collectives.operations.barrier import BARRIER
 from traffic.collectives.operations.push_pull import PUSH_PULL
-from traffic.collectives.trees import tree_flows
 
 if TYPE_CHECKING:  # It checks that its cases can be played.
     from experiments.collectives.config import CollectivesConfig
@@ -74,11 +74,9 @@ class Play(
     def flows(self, config: CollectivesConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> Flows:
         """Return what a step sends between ranks. Raises TrafficError if it cannot be carried out over them."""
         made = self.made(config)
-        if isinstance(made, NcclConfig):
-            return made.flows(ranks)
-        if fabric.inside is not None:
+        if isinstance(made, HFReduceConfig) and fabric.inside is not None:
             raise TrafficError("its ranks are nodes, and here they are GPUs; name the other algorithms")
-        return tree_flows(trees_of(made.tree, [fabric.nics_of[rank][0].zone for rank in ranks]))
+        return rank_flows(made, fabric, ranks)
 
     def fault(self, error: TrafficError) -> str:
         """Return why it cannot be carried out, with the key that says so."""

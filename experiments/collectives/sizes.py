@@ -57,10 +57,10 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
     """Yield a table of each collective, in the columns of nccl-tests."""
     dtype = found.config.dtype
 
-    def times(place: str, head: str) -> Iterator[Column]:
-        yield Column(f"{head}time us", f"{place}time_s", ".2f in us", otherwise=NOT_PLAYED)
-        yield Column(f"{head}algbw GB/s", f"{place}algbw_Bps", ".3f in GB/s", otherwise=NOT_PLAYED)
-        yield Column(f"{head}busbw GB/s", f"{place}busbw_Bps", ".3f in GB/s", otherwise=NOT_PLAYED)
+    def times(place: str, head: str) -> Iterator[Column | str]:
+        yield f"{head}time us {{{place}time_s|.2f in us or {NOT_PLAYED}}}"
+        yield f"{head}algbw GB/s {{{place}algbw_Bps|.3f in GB/s or {NOT_PLAYED}}}"
+        yield f"{head}busbw GB/s {{{place}busbw_Bps|.3f in GB/s or {NOT_PLAYED}}}"
         yield Column(f"{head}#wrong", lambda one: "0" if f"{place}time_s" in one.values else NOT_PLAYED)
 
     def count(one: Outcome[Play]) -> int:

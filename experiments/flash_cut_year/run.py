@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 from pydantic import AfterValidator, Field
 
-from controllers.routing import Routing
 from experiments.flash_cut_year.flash_cuts import FlashCutReplay, flash_cut_days, flash_cut_replay
 from experiments.flash_cut_year.goodput import (
     Spans,
@@ -31,14 +30,14 @@ from experiments.flash_cut_year.goodput import (
 from experiments.flash_cut_year.summary import PlayedYear, YearScenario, summarize
 from experiments.flash_cut_year.tables import TABLES
 from experiments.link_flap.cuts import covering_flows, crossed_links
-from experiments.link_flap.run import PolicyName, own_cuts_faults, policy_faults
+from experiments.link_flap.run import ComparedPolicies
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Tier
 from fabric.units import exact_in, format_time
-from runs.config import Duration, RunConfig, each_once, storage_faults
+from runs.config import Duration, each_once, storage_faults
 from runs.jobs import started
 from runs.phase_lengths import PhaseLengths
 from runs.session import PhaseOutcome, Session
@@ -75,7 +74,7 @@ class YearConfig(Strict):
         return FlashCutReplay.model_validate({"for": duration_s, **self.model_dump(), "tiers": tuple(self.tiers)})
 
 
-class FlashCutYearConfig(RunConfig):
+class FlashCutYearConfig(ComparedPolicies):
     """Each policy plays the year once for every duration of its cuts.
 
     ``sample_period`` may be longer here than in other experiments, for a year has many samples of every queue, all in
@@ -88,9 +87,6 @@ class FlashCutYearConfig(RunConfig):
             "Time between two samples of every queue. Long here, since a year has many samples, all in memory "
             "at the end."
         ),
-    )
-    policies: Annotated[dict[PolicyName, Routing], Field(min_length=1)] = Field(
-        description="Routing and repair policies to compare, by a name of your own."
     )
     durations: Annotated[list[Duration], Field(min_length=1), AfterValidator(each_once)] = Field(
         description="How long each cut lasts; the year is played once per duration. The paper does not give it."
@@ -117,16 +113,6 @@ class FlashCutYearConfig(RunConfig):
     )
 
     @property
-    def routings_played(self) -> tuple[Routing, ...]:
-        """Each in its turn."""
-        return tuple(self.policies.values())
-
-    @property
-    def cuts_links(self) -> bool:
-        """Whatever its config says."""
-        return True
-
-    @property
     def phase_lengths(self) -> PhaseLengths:
         """That in which nothing is cut, and those of the year."""
         year_s = self.year.day * self.year.days
@@ -135,8 +121,6 @@ class FlashCutYearConfig(RunConfig):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
-        yield from policy_faults(self.policies)
-        yield from own_cuts_faults(self)
         try:
             self.year.replay(min(self.durations)).links(fabric)
         except (ConfigError, ValueError) as error:

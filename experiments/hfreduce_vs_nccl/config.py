@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from experiments.hfreduce_vs_nccl.variants import nodes_in_zones, variants
+from experiments.hfreduce_vs_nccl.variants import variants
 from fabric.config import Strict
+from fabric.model.identity import Role
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.units import format_size
@@ -97,7 +98,7 @@ class HFReduceVsNcclConfig(QueueingConfig, Pipelining, SizesConfig, OrderedRanks
         there = {variant.name for variant in variants(fabric)}
         if unknown := [name for name in self.variants or () if name not in there]:
             yield f"variants: {', '.join(unknown)} cannot be played on {fabric.name}; it has {', '.join(sorted(there))}"
-        have = nodes_in_zones(fabric)
+        have = [len(fabric.with_role(Role.COMPUTE, zone=zone)) for zone in range(fabric.zones)]
         counts = [("nodes", count) for count in self.nodes]
         counts += [("sizes_nodes", self.sizes_nodes)] if self.sizes else []
         for key, count in counts:

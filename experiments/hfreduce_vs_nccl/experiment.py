@@ -6,7 +6,6 @@ EXPERIMENT = Experiment.of_study(
     __file__,
     "How fast are HFReduce and NCCL over growing numbers of nodes, and what limits them?",
     "HFReduceVsNcclConfig",
-    run="study:run_hfreduce_vs_nccl",
     figures="figures",
     tables="runs.node_use:TABLES",
 )

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
-from fabric.records.cells import Quantity, quantity
+from fabric.records.cells import quantity
 from fabric.units import format_size
 from runs.cases import Case, axis
-from runs.jobs import collective_job
-from runs.placement import BOTH_ZONES_FROM, Flow, nics_of_gpus, nodes_over_zones, ranks_of, zones_of_nodes
-from runs.session import Session
-from runs.true_scale import true_rate
-from traffic import metrics
-from traffic.collectives.hfreduce import HFReduceConfig, TreeKind, trees_of
-from traffic.collectives.job import CollectiveJob
-from traffic.collectives.nccl import Algorithm, NcclConfig, nccl_flows, sent_fraction
-from traffic.collectives.node_limits import NodeLimit, hfreduce_limits, ring_limits
-from traffic.collectives.trees import sent_fractions, tree_flows
+from runs.placement import BOTH_ZONES_FROM, nodes_over_zones
+from traffic.collectives.hfreduce import TreeKind
+from traffic.collectives.nccl import Algorithm
 
 if TYPE_CHECKING:  # Which looks at the variants.
     from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
 
-PAPER_SIZE_BYTES = 186 * 2**20
 PAPER_BPS = {ServiceLevel.HFREDUCE: (6.3e9, 8.1e9), ServiceLevel.NCCL: (1.6e9, 4.8e9)}
 """The least and the most algbw of the paper's Figure 7a, over all its numbers of nodes, in bytes a second."""
 PAPER_NVLINK_BPS = 10e9
 """The paper's Figure 7b: HFReduce with NVLink is above this."""
 KINDS = {ServiceLevel.HFREDUCE: "HFReduce", ServiceLevel.NCCL: "NCCL"}
 _PAIRS_OF_ZONES_FROM = 2
-
-
-def nodes_in_zones(fabric: Fabric) -> list[int]:
-    """Return how many compute nodes each zone has."""
-    return [len(fabric.with_role(Role.COMPUTE, zone=zone)) for zone in range(fabric.zones)]
 
 
 @dataclass(frozen=True)
@@ -62,73 +47,8 @@ class Variant:
         """The paper's range, in GB/s."""
         if not self.is_published:
             return "-"
-        if self.nvlink:
-            return f"> {gigabytes(PAPER_NVLINK_BPS)}"
-        return "-".join(map(gigabytes, PAPER_BPS[self.level]))
-
-    def nodes(self, fabric: Fabric, count: int) -> tuple[NodeId, ...]:
-        """Return the nodes of an allreduce over ``count``, zone by zone, the first of each."""
-        return nodes_over_zones(fabric, count, self.zones_from)
-
-    def zones(self, fabric: Fabric, count: int) -> list[int]:
-        """Return the zone of each of its nodes."""
-        return zones_of_nodes(fabric, self.nodes(fabric, count))
-
-    def fits(self, fabric: Fabric, count: int) -> bool:
-        """Return whether the zones have so many nodes."""
-        return len(self.nodes(fabric, count)) == count
-
-    def inside(self, fabric: Fabric) -> Inside | None:
-        """Return what it uses of the inside of a node."""
-        if fabric.inside is None or self.nvlink or fabric.inside.has_nvswitch:
-            return fabric.inside
-        return replace(fabric.inside, nvlink=None)
-
-    def flows(self, zones: Sequence[int]) -> list[Flow]:
-        """Return what a step sends between ranks of these zones."""
-        if isinstance(self.algorithm, TreeKind):
-            return tree_flows(trees_of(self.algorithm, zones))
-        return nccl_flows(self.algorithm.value, len(zones))
-
-    def network_ideal_Bps(self, fabric: Fabric, count: int) -> float:  # noqa: N802 - bytes, not bits
-        """Return the algbw in bytes a second at which the busiest node's NIC is full."""
-        if isinstance(self.algorithm, TreeKind):
-            sent = max(sent_fractions(trees_of(self.algorithm, self.zones(fabric, count))))
-        else:
-            sent = sent_fraction(self.algorithm.value, count * (1 if fabric.inside is None else fabric.inside.gpus))
-            sent /= nics_of_gpus(fabric)
-        return metrics.ideal_algbw(fabric.nic_rate_bps, sent)
-
-    def limits(self, fabric: Fabric, count: int) -> list[NodeLimit]:
-        """Return the limits of a node over so many, by closed forms, the tightest first; none for points and for NCCL's
-        tree."""
-        inside = self.inside(fabric)
-        if inside is None:
-            return []
-        if isinstance(self.algorithm, TreeKind):
-            trees = trees_of(self.algorithm, self.zones(fabric, count))
-            return hfreduce_limits(inside, fabric.nic_rate_bps, max(sent_fractions(trees)))
-        if self.algorithm is Algorithm.RING:
-            return ring_limits(inside, fabric.nic_rate_bps, count * inside.gpus, nics_of_gpus(fabric))
-        return []
-
-    def job(self, session: Session, config: HFReduceVsNcclConfig, ranks: Sequence[NodeId], size: int) -> CollectiveJob:
-        """Return the job that plays it over ``ranks``."""
-        common = {"dtype": config.dtype, "size": size, **config.of_ranks}
-        if isinstance(self.algorithm, Algorithm):
-            fabric = session.live.fabric
-            rings = nics_of_gpus(fabric)  # Each has its part of NCCL's data, where a switch joins a node's GPUs.
-            made = NcclConfig(**common, algorithm=self.algorithm.value, slice=config.slice, channels=rings)
-            return collective_job(session, made, ranks_of(fabric, ranks))
-        hfreduce = HFReduceConfig(
-            **common,
-            chunk=config.chunk,
-            copies_ahead=config.copies_ahead,
-            gpus_per_node=config.gpus_per_node,
-            tree=self.algorithm,
-            nvlink=self.nvlink,
-        )
-        return collective_job(session, hfreduce, ranks)
+        rates = [quantity(rate, ".3g in GB/s").words for rate in (*PAPER_BPS[self.level], PAPER_NVLINK_BPS)]
+        return f"> {rates[-1]}" if self.nvlink else "-".join(rates[:-1])
 
 
 def variants(fabric: Fabric) -> tuple[Variant, ...]:
@@ -143,10 +63,10 @@ def variants(fabric: Fabric) -> tuple[Variant, ...]:
     found = [Variant("hfreduce", "HFReduce", hfreduce, tree, is_published=not switched)]
     if has_pairs(fabric.inside):
         title = "HFReduce with NVLink"
-        zones_from = _PAIRS_OF_ZONES_FROM
         found.append(Variant("hfreduce_nvlink_zone", f"{title}, within a zone", hfreduce, tree, True, None))
         if fabric.zones > 1:
-            found.append(Variant("hfreduce_nvlink", f"{title}, across zones", hfreduce, tree, True, zones_from))
+            across = Variant("hfreduce_nvlink", f"{title}, across zones", hfreduce, tree, True, _PAIRS_OF_ZONES_FROM)
+            found.append(across)
     ring = "NCCL, rings over NVSwitch" if switched else "NCCL, ring"
     found.append(Variant("nccl_ring", ring, nccl, Algorithm.RING, is_published=not switched))
     return tuple(replace(one, gpus=fabric.inside.gpus) for one in found)
@@ -169,38 +89,31 @@ class VariantPhase(Case, name="{variant}_n{count}", title="{variant}, {count} no
     variant: Variant = axis(name=attrgetter("name"), words=attrgetter("title"))
     count: int = axis("nodes")
     size: int = axis("sizes", name=lambda size: format_size(size).replace(" ", ""), words=format_size)
+    kind = property(lambda self: KINDS[self.variant.level])
+    paper = property(attrgetter("variant.paper"))
+    gpus = property(lambda self: self.count * self.variant.gpus)
+    mebibytes = property(lambda self: self.size / 2**20)
 
     @property
     def settings(self) -> dict[str, str]:
         """The words for its values, and for what of them figures show."""
-        variant = self.variant
-        more = {"kind": KINDS[variant.level], "paper": variant.paper, "gpus": str(self.count * variant.gpus)}
-        return super().settings | more | {"mebibytes": f"{self.size / 2**20:g}"}
+        return super().settings | {name: self.format(f"{{{name}}}") for name in ("kind", "paper", "gpus", "mebibytes")}
 
 
-@dataclass(frozen=True)
+class NodesPhase(VariantPhase):
+    """A phase that is there to show what the number of nodes does."""
+
+
 class SizePhase(VariantPhase, name="{variant}_n{count}_{size}", title="{variant}, {count} nodes, {size}"):
     """A phase that is there to show what the size does."""
 
 
 def plays(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[VariantPhase]:
     """Return all that is played, in order: over each number of nodes that a variant's zones have, then each size."""
-    found = chosen_variants(config, fabric)
-    whole = [VariantPhase(variant, count, config.size) for count in config.nodes for variant in found]
-    sized = [SizePhase(variant, config.sizes_nodes, size) for size in config.sizes for variant in found]
-    return [play for play in (*whole, *sized) if play.variant.fits(fabric, play.count)]
-
-
-def allowed_Bps(fabric: Fabric, limit: NodeLimit) -> float:  # noqa: N802 - bytes, not bits
-    """Return the algbw that a limit allows, in bytes a second at full scale, less the headers of packets."""
-    return true_rate(fabric, limit.algbw_Bps * metrics.payload_fraction(fabric.mtu_bytes))
-
-
-def in_gigabytes(rate_Bps: float) -> Quantity:  # noqa: N803 - bytes, not bits
-    """Return bytes per second as a cell in GB/s, to three digits."""
-    return quantity(rate_Bps, ".3g in GB/s")
-
-
-def gigabytes(rate_Bps: float) -> str:  # noqa: N803 - bytes, not bits
-    """Return the same in words."""
-    return in_gigabytes(rate_Bps).words
+    chosen = chosen_variants(config, fabric)
+    phases: list[VariantPhase] = [
+        NodesPhase(variant, count, config.size) for count in config.nodes for variant in chosen
+    ]
+    phases += [SizePhase(variant, config.sizes_nodes, size) for size in config.sizes for variant in chosen]
+    fits = [len(nodes_over_zones(fabric, one.count, one.variant.zones_from)) == one.count for one in phases]
+    return [one for one, fit in zip(phases, fits, strict=True) if fit]

@@ -39,13 +39,12 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import exact_in, format_time
 from runs.config import Choices, Duration, RunConfig, each_once
-from runs.jobs import started
+from runs.jobs import hfreduce_ranks, started
 from runs.phase_lengths import PhaseLengths
-from runs.placement import order_ranks
+from runs.placement import RankOrder
 from runs.plans import planned
 from runs.session import PhaseOutcome, Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
-from traffic.collectives.trees import tree_flows
 from traffic.flows.probes import ProbeConfig, ProbeFlow, ProbeJob
 from traffic.job import Job
 from traffic.storage.client.verification import Verification
@@ -63,12 +62,42 @@ class LoadKind(str, Enum):
     STORAGE = "storage"
 
 
-class LinkFlapConfig(RunConfig):
-    """Cuts of every place, each of every duration, under every policy."""
+class ComparedPolicies(RunConfig):
+    """Policies under which links are cut, each in its turn."""
 
     policies: Annotated[dict[PolicyName, Routing], Field(min_length=1)] = Field(
         description="Routing and repair policies to compare, by a name of your own."
     )
+
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """Each in its turn."""
+        return tuple(self.policies.values())
+
+    @property
+    def cuts_links(self) -> bool:
+        """Whatever its config says."""
+        return True
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric, policies under which nobody could say which flows a cut hits, and what
+        would be cut beside what the experiment cuts."""
+        yield from super().faults(fabric)
+        for name, routing in self.policies.items():
+            if not routing.policy.is_by_destination:
+                others = or_list(policy for policy in POLICIES if policy.is_by_destination)
+                why = "routes by more than the destination, so the plan cannot show which flows a cut hits"
+                yield f"policies.{name}.policy: {routing.policy} {why}; use {others}"
+        if self.failures:
+            compared = "cuts links by itself, and compares with when nothing is cut"
+            yield f"failures: {self.experiment} {compared}; remove them"
+        if self.routing != Routing():
+            yield f"routing: {self.experiment} compares its own policies; write it under policies"
+
+
+class LinkFlapConfig(ComparedPolicies):
+    """Cuts of every place, each of every duration, under every policy."""
+
     durations: Annotated[list[Duration], Field(min_length=1), AfterValidator(each_once)] = Field(
         description="How long a cut lasts; each is played."
     )
@@ -103,16 +132,6 @@ class LinkFlapConfig(RunConfig):
     storage: StorageConfig = Field(default_factory=StorageConfig, description="The reads and writes that play.")
 
     @property
-    def routings_played(self) -> tuple[Routing, ...]:
-        """Each in its turn."""
-        return tuple(self.policies.values())
-
-    @property
-    def cuts_links(self) -> bool:
-        """Whatever its config says."""
-        return True
-
-    @property
     def phase_lengths(self) -> PhaseLengths:
         """That in which nothing is cut; the others last as long as the cuts."""
         return PhaseLengths.of(self, "undisturbed_time", until="all cuts are over")
@@ -120,8 +139,6 @@ class LinkFlapConfig(RunConfig):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric, or cannot be compared."""
         yield from super().faults(fabric)
-        yield from policy_faults(self.policies)
-        yield from own_cuts_faults(self)
         shortest = min(self.durations)
         if shortest < 2 * self.probes.period:
             limit = f"a cut of {format_time(shortest)} would fall between two probes"
@@ -132,23 +149,6 @@ class LinkFlapConfig(RunConfig):
             targets_of(self, fabric, crossed_links(fabric, planned(fabric, Routing())))
         except ConfigError as error:
             yield from error.faults
-
-
-def policy_faults(policies: Mapping[str, Routing]) -> Iterator[str]:
-    """Yield the policies under which nobody could say which flows a cut hits."""
-    for name, routing in policies.items():
-        if not routing.policy.is_by_destination:
-            others = or_list(policy for policy in POLICIES if policy.is_by_destination)
-            why = "routes by more than the destination, so the plan cannot show which flows a cut hits"
-            yield f"policies.{name}.policy: {routing.policy} {why}; use {others}"
-
-
-def own_cuts_faults(config: RunConfig) -> Iterator[str]:
-    """Yield what would be cut beside what the experiment cuts."""
-    if config.failures:
-        yield f"failures: {config.experiment} cuts links by itself, and compares with when nothing is cut; remove them"
-    if config.routing != Routing():
-        yield f"routing: {config.experiment} compares its own policies; write it under policies"
 
 
 def targets_of(config: LinkFlapConfig, fabric: Fabric, crossed: Crossed) -> dict[Place, tuple[CutTarget, ...]]:
@@ -254,16 +254,11 @@ def felt_in(session: Session, phase: str) -> PhaseTables:
 def _playing(session: Session, config: LinkFlapConfig, flows: Sequence[ProbeFlow]) -> Iterator[_Jobs]:
     """Start the jobs for the time of a block."""
     stage, computes = session.stage, session.live.fabric.computes
-    hfreduce = ordered_hfreduce(session, config.hfreduce) if LoadKind.HFREDUCE in config.loads else None
+    hfreduce = None
+    if LoadKind.HFREDUCE in config.loads:
+        hfreduce = HFReduceJob(stage, config.hfreduce, hfreduce_ranks(session, config.hfreduce, RankOrder.ROUTES))
     storage = StorageJob(stage, config.storage, computes) if LoadKind.STORAGE in config.loads else None
     jobs = _Jobs(ProbeJob(stage, config.probes, flows, ServiceLevel.CONTROL), hfreduce, storage)
     session.tell(f"{len(flows)} flows of probes")
     with started(session, jobs.all):
         yield jobs
-
-
-def ordered_hfreduce(session: Session, config: HFReduceConfig) -> HFReduceJob:
-    """Return HFReduce over all computes, ranks ordered so that their routes collide least."""
-    computes = session.live.fabric.computes
-    flows = tree_flows(HFReduceJob(session.stage, config, computes).trees)
-    return HFReduceJob(session.stage, config, order_ranks(session.live.fabric, session.live.plan, computes, flows))

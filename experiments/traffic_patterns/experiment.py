@@ -6,6 +6,6 @@ EXPERIMENT = Experiment.of_study(
     __file__,
     "How evenly do routes spread a permutation and all-to-all, and what does that leave each flow?",
     "TrafficPatternsConfig",
-    earlier="runs.pattern_measures:earlier_cases",
-    tables="runs.pattern_measures:TABLES",
+    earlier="study:earlier_cases",
+    tables="tables:TABLES",
 )

@@ -6,28 +6,22 @@ its packets are sprayed. Theory says what each delivers on its path, and how man
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from controllers.planning.policies import Policy
-from experiments.traffic_patterns.config import Pattern, TrafficPatternsConfig
+from experiments.traffic_patterns.cases import Variant
+from experiments.traffic_patterns.config import TrafficPatternsConfig
+from experiments.traffic_patterns.flows import DELIVERED, goodputs
+from experiments.traffic_patterns.phases import PatternPhase, fair_shares_bps, flow_paths
+from experiments.traffic_patterns.tables import FLOWS, UPLINKS
+from experiments.traffic_patterns.uplinks import ON_UPLINKS, flows_on_uplinks
 from fabric.model.lanes import ServiceLevel
 from fabric.records.figure_forms import Lines, Looks, Number, Places
-from runs.case_tables import Answer, CaseTable
-from runs.cases import Case, axis
-from runs.pattern_measures import MEASURES, PatternPhase, PatternRows, distributions, fair_shares_bps, flow_paths
+from fabric.results import Result
+from runs.cases import Point
 from runs.session import Session
 from runs.study import SameJobs, Study
 from traffic.flows.pattern_job import PatternJob
-
-
-@dataclass(frozen=True)
-class Variant(Case, name="{pattern}_{policy}", title="{pattern}, {policy}"):
-    """A pattern, and the routes that it takes; its draws are phases."""
-
-    pattern: Pattern = axis("patterns")
-    policy: Policy = axis("policies", words=str)
 
 
 def _jobs(session: Session, config: TrafficPatternsConfig) -> list[PatternJob]:
@@ -49,8 +43,16 @@ def _play(session: Session, config: TrafficPatternsConfig, case: Variant, jobs: 
             session.keep_frame(table, frame)
 
 
-def _rows(session: Session, case: Variant) -> PatternRows:
-    return PatternRows.of(session.table, session.live.fabric, case.pattern.value, case.policy)
+def earlier_cases(result: Result) -> Iterator[Point]:
+    """Yield the distributions of a result whose summary lists no cases, from its rows."""
+    theories = result.summary.get("uplinks_in_theory", {})
+    flows, uplinks = result.table(FLOWS), result.table(UPLINKS)
+    for (pattern, policy), mine in flows.groupby(["pattern", "policy"], sort=False, observed=True):
+        theory = {int(count): share for count, share in theories.get(f"{pattern}_{policy}", ())}
+        own = uplinks[(uplinks["pattern"] == pattern) & (uplinks["policy"] == policy)]
+        for part in (*goodputs(mine), *flows_on_uplinks(own, theory)):
+            settings = {"pattern": str(pattern).replace("_", "-"), "policy": str(policy), **part.settings}
+            yield Point(settings, part.numbers)
 
 
 DISTRIBUTION = partial(Lines, line="{policy}, {of}", rows="{pattern}", colour="{policy}", dash="{of}")
@@ -59,33 +61,7 @@ STUDY = Study[Variant, TrafficPatternsConfig](
     cases=(Variant,),
     play=SameJobs(_jobs, _play),
     order=lambda config, case: config.policies.index(case.policy),
-    measure=lambda played: _rows(played.session, played.case).numbers(played.fabric, played.config.draws),
-    measures=MEASURES,
-    points=lambda found, one: list(distributions(_rows(found.session, one.case))),
-    answer=Answer(
-        "Of what all NICs could receive, there arrive: {}.",
-        each="{pattern} by {policy} routes {nics_used_fraction|.0%} ({theory_nics_used_fraction|.0%} in theory)",
-    ),
-    tables=(
-        CaseTable(
-            "What flows deliver",
-            "pattern {pattern}, routes {policy}, flows {flows}, of all NICs {nics_used_fraction}, "
-            "in theory {theory_nics_used_fraction}, of its fair share: median {share_p50_fraction|.2f}, "
-            "least {share_least_fraction|.2f}",
-            lambda of: f"{of.config.draws} draws of each; theory: flows share the links of their paths max-min fairly",
-        ),
-        CaseTable(
-            "Flows on leaves' uplinks",
-            "pattern {pattern}, routes {policy}, mean {uplink_flows_mean|.2f}, most {uplink_flows_most}, "
-            "variance {uplink_flows_variance|.2f}, theory {theory_uplink_flows_variance|.2f}, "
-            "idle {uplinks_idle_fraction}, theory {theory_uplinks_idle_fraction}, "
-            "carried is off by {carried_off_fraction}",
-            "theory: hashes throw flows into uplinks as balls into bins (binomial), static routes draw them from those "
-            "that are an uplink's own (hypergeometric); carried: what an uplink sent beside what its flows delivered, "
-            "the most of any, of its rate",
-            rows=lambda found: [one for one in found.outcomes if "uplink_flows_mean" in one.values],
-        ),
-    ),
+    further=(DELIVERED, ON_UPLINKS),
     figures=(
         DISTRIBUTION(
             "flows_on_uplinks",

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from experiments.training_scaling.config import TrainingScalingConfig
 from experiments.training_scaling.prediction import Point
 from fabric.units import format_size
-from runs.jobs import collective_job, ordered_ranks
-from runs.placement import nodes_over_zones, ranks_of, zones_of_nodes
+from runs.jobs import collective_job, hfreduce_ranks, ordered_ranks
+from runs.placement import nodes_over_zones, ranks_of
 from runs.session import Session
 from runs.study import play_steps
-from traffic.collectives.hfreduce import HFReduceConfig, TreeKind, trees_of
+from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.collectives.job import CollectiveJob
 from traffic.collectives.nccl import NcclConfig, nccl_flows
-from traffic.collectives.trees import tree_flows
 from traffic.work.composition import Line, line_through
 
 HFREDUCE, NCCL = "hfreduce", "nccl"
@@ -66,9 +65,8 @@ def _nearest(counts: Sequence[int], wanted: int) -> int:
 def hfreduce(session: Session, config: TrainingScalingConfig, count: int, size: int) -> CollectiveJob:
     """Return an allreduce by HFReduce."""
     nodes = nodes_over_zones(session.live.fabric, count)
-    flows = tree_flows(trees_of(TreeKind.ZONE_AWARE, zones_of_nodes(session.live.fabric, nodes)))
     made = HFReduceConfig(size=size, chunk=config.chunk, copies_ahead=config.copies_ahead)
-    return collective_job(session, made, ordered_ranks(session, config.rank_order, nodes, flows))
+    return collective_job(session, made, hfreduce_ranks(session, made, config.rank_order, nodes))
 
 
 def nccl(session: Session, config: TrainingScalingConfig, collective: str, count: int) -> CollectiveJob:

@@ -8,7 +8,7 @@ sizes, has an entry per part.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabric.metrics import least_name
@@ -160,23 +160,36 @@ class Bands:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A point per case, at ``x`` and ``y``, of a ``colour``, with ``words`` beside it; both are texts with settings
-    in braces, as ``{queueing}``. Over several runs points are medians, with their intervals in both directions."""
+    """A trade-off: a point per case at ``y`` over each number of ``xs``, a panel for each, of a ``colour``, with
+    ``words`` beside it; both are texts with settings in braces, as ``{queueing}``. More is better, of times less: steps
+    join those points of a colour that no other one beats in both. A colour of one point is a large mark. A case that
+    has one of the two alone is a dotted line, named ``alone``. Over several runs points are medians, with their
+    intervals in both directions."""
 
     name: str
     caption: str
     title: str
-    x: Number
+    xs: Sequence[Number]
     y: Number
     colour: str = ""
     words: str = ""
-    levels: Sequence[Level] = ()
+    alone: str = "alone"
     looks: Looks = field(default_factory=Looks)
 
     @property
-    def numbers(self) -> tuple[Number, Number]:
-        """Those that each of its cases has."""
-        return (self.x, self.y)
+    def numbers(self) -> tuple[Number, ...]:
+        """Those of which its cases have some."""
+        return (*self.xs, self.y)
+
+
+def frontier(places: Iterable[tuple[float, float]], more_x: bool = True) -> list[tuple[float, float]]:
+    """Return those places that no other one beats, by x: more y is better and, if ``more_x``, more x, else less."""
+    sign = 1 if more_x else -1
+    best: list[tuple[float, float]] = []
+    for x, y in sorted(set(places), key=lambda place: (-sign * place[0], -place[1])):
+        if not best or y > best[-1][1]:
+            best.append((x, y))
+    return sorted(best)
 
 
 Form = Bars | Lines | Bands | Scatter

@@ -16,7 +16,7 @@ from controllers.planning.policies import ECMP, STATIC, Policy
 from controllers.routing import Routing
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
-from runs.placement import Flow, _Placement, link_loads, order_ranks
+from runs.placement import Flow, _Placement, crowding_of, link_loads, order_ranks, ranks_of
 from topologies.load import load_fabric
 from traffic.collectives.trees import tree_flows, zone_aware_double_tree
 
@@ -68,3 +68,29 @@ def test_no_link_is_busier_than_a_nic_among_hundreds_of_nodes() -> None:
     before, after = busiest(nodes), busiest(order)
     assert before[0] > before[1]
     assert after[0] == after[1] == before[1]
+
+
+def test_crowding_is_of_the_busiest_nic_whichever_way_it_is_busy() -> None:
+    """At a root all arrives: its link is no more crowded than its NIC."""
+    fabric = load_fabric("fire_flyer_2_small")
+    plan, nodes = plan_routes(fabric, Routing()), _nodes(fabric, 8)
+    assert crowding_of(fabric, plan, nodes, [(rank, 0, 1.0) for rank in range(1, 8)]) == 1.0
+    loads = _added_up(fabric, plan, nodes)
+    nic = max(load for port, load in loads.items() if not port.node.is_switch)
+    assert crowding_of(fabric, plan, nodes, _flows(nodes)) == max(loads.values()) / nic
+    assert crowding_of(fabric, plan, nodes, []) == 1.0
+
+
+def test_what_gpus_send_crowds_links_as_that_of_their_hosts() -> None:
+    fabric = load_fabric("fire_flyer_2_nodes")
+    plan, nodes = plan_routes(fabric, Routing()), _nodes(fabric, 16)
+    ring = [(rank, (rank + 1) % 16, 2.0) for rank in range(16)]
+    crossed = [nodes[place // 2 + 8 * (place % 2)] for place in range(16)]
+    found = []
+    for hosts in (nodes, crossed):
+        gpus = ranks_of(fabric, hosts)
+        of_gpus = [(rank, (rank + 1) % len(gpus), 2.0) for rank in range(len(gpus))]
+        found.append(crowding_of(fabric, plan, gpus, of_gpus))
+        assert found[-1] == crowding_of(fabric, plan, hosts, ring)
+    assert found[0] < found[1]
+    assert crowding_of(fabric, plan, gpus[:8], [(0, 1, 1.0)]) == 1.0, "nothing leaves the host"

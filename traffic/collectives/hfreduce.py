@@ -130,7 +130,7 @@ class HFReduceJob(CollectiveJob):
         name: str | None = None,
         level: ServiceLevel = ServiceLevel.HFREDUCE,
     ) -> None:
-        self.trees = trees_of(config.tree, zones_of(stage, ranks))
+        self.trees = trees_of(config.tree, zones_of(stage.fabric, ranks))
         inside = stage.fabric.inside
         if inside is not None and config.host_memory is not None:
             raise TrafficError(f"HFReduce: host_memory caps what nodes with an inside ({inside.name}) find; remove it")

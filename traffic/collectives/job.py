@@ -17,6 +17,7 @@ from fabric.config import SizeBytes, TimeS
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
 from fabric.units import format_apart, format_size, format_time
 from fabric.world.programs import guest_calls
 from traffic.collectives.collective import Collective
@@ -149,9 +150,9 @@ def one_address(stage: Stage, nodes: Sequence[NodeId], address_of: AddressOf | N
     return lambda node: (found(node),)
 
 
-def zones_of(stage: Stage, nodes: Sequence[NodeId]) -> list[int]:
+def zones_of(fabric: Fabric, nodes: Sequence[NodeId]) -> list[int]:
     """Return the zone of each node's first NIC."""
-    return [stage.fabric.nics_of[node][0].zone for node in nodes]
+    return [fabric.nics_of[node][0].zone for node in nodes]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
+from traffic.collectives.job import zones_of
 from traffic.collectives.nccl import NcclConfig, NcclJob, rails_of
 from traffic.collectives.step_numbers import STEPS, of_steps
 from traffic.collectives.trees import tree_flows
@@ -17,17 +18,15 @@ RankFlow = tuple[int, int, float]
 _MEASURES = Measures(of=of_steps, speeds=("algbw_Bps",), declared=STEPS)
 
 
-def _between(ranks: Sequence[NodeId], flows: Sequence[RankFlow]) -> list[DataFlow]:
-    return [(ranks[source], ranks[target], share) for source, target, share in flows]
+def rank_flows(config: HFReduceConfig | NcclConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> list[RankFlow]:
+    """Return what a step sends from rank to rank. Raises TrafficError if it cannot be carried out over them."""
+    if isinstance(config, HFReduceConfig):
+        return tree_flows(trees_of(config.tree, zones_of(fabric, ranks)))
+    return config.flows(ranks)
 
 
-def _hfreduce_data(config: HFReduceConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> list[DataFlow]:
-    zones = [fabric.nics_of[node][0].zone for node in ranks]
-    return _between(ranks, tree_flows(trees_of(config.tree, zones)))
-
-
-def _nccl_data(config: NcclConfig, _: Fabric, ranks: Sequence[NodeId]) -> list[DataFlow]:
-    return _between(ranks, config.flows(ranks))
+def _data(config: HFReduceConfig | NcclConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> list[DataFlow]:
+    return [(ranks[source], ranks[target], share) for source, target, share in rank_flows(config, fabric, ranks)]
 
 
 def _nccl_rails(config: NcclConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> Sequence[int | None]:
@@ -44,7 +43,7 @@ HFREDUCE = JobKind(
     least_nodes=2,
     make=HFReduceJob,
     measures=_MEASURES,
-    data=DataOfJob(_hfreduce_data, orders_ranks=True),
+    data=DataOfJob(_data, orders_ranks=True),
     preload=("traffic.collectives.hfreduce",),
 )
 NCCL = JobKind(
@@ -55,6 +54,6 @@ NCCL = JobKind(
     least_nodes=2,
     make=NcclJob,
     measures=_MEASURES,
-    data=DataOfJob(_nccl_data, _nccl_rails, orders_ranks=True),
+    data=DataOfJob(_data, _nccl_rails, orders_ranks=True),
     preload=("traffic.collectives.nccl",),
 )

@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fabric.errors import ResultError
-from fabric.report.figures import congestion, jobs, machine, ports, side_by_side, stalled, timeline, trade_off
+from fabric.report.figures import congestion, jobs, machine, ports, side_by_side, stalled, timeline
 from fabric.report.figures.style import save
 from fabric.report.figures.topology import draw_topology
 from fabric.report.paper import USUAL_FORMATS, Paper, on_paper
@@ -60,12 +60,6 @@ FIGURES = (
         "side_by_side",
         "The same traffic in every queueing that was played, one bar each. Black marks: theory, where it has a value.",
         side_by_side.side_by_side,
-    ),
-    FigureSpec(
-        "trade_off",
-        "What two programs get of the same links, a dot for each variant. Lines: points of a group that no other one "
-        "of it beats in both measures.",
-        trade_off.trade_off,
     ),
     FigureSpec(
         "steps",
@@ -117,7 +111,7 @@ FIGURES = (
     ),
 )
 """The figures of every result that has samples for them."""
-ANSWERING = ("side_by_side", "trade_off", "busiest_port", "throughput", "timeline")
+ANSWERING = ("side_by_side", "busiest_port", "throughput", "timeline")
 """Those of them that answer most, the first first."""
 
 

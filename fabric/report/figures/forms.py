@@ -9,11 +9,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from fabric.estimates import Estimate, estimate
 from fabric.metrics import Numbers
-from fabric.records.figure_forms import CASES, Bands, Bars, Form, Level, Lines, Looks, Number, Scatter
+from fabric.records.figure_forms import CASES, Bands, Bars, Form, Level, Lines, Looks, Number, Scatter, frontier
 from fabric.records.palette import GREY, INK, QUEUEINGS, series
 from fabric.records.words import number_words
 from fabric.report.figures import FigureSpec, RepeatedSpec
@@ -28,6 +28,9 @@ _BESIDE = 0.1
 _WIDTH = 0.8
 """Of all bars at a place, of the way to the next one."""
 _MARKERS = "osD^vPX*"
+_LARGE_MARKERS = "Xd^v*sP"
+"""Of single points."""
+_FAINT = 0.75
 _APART = 1.5
 """How far a band goes, to both sides of the only place that has it."""
 _MOST_TICKS = 6
@@ -125,16 +128,17 @@ def _numbers(summary: Mapping[str, Any], case: Mapping[str, Any]) -> Numbers:
 
 
 def _suitable(form: Form, cases: Sequence[Shown]) -> list[Shown]:
-    """Return the cases that have the settings of a form, and its numbers: all that are stacked or say where a point is,
-    else one or more."""
-    enough = all if isinstance(form, Scatter) or (isinstance(form, Bars) and form.stacked) else any
+    """Return the cases that have the settings of a form, and its numbers: all that are stacked, all or one that say
+    where a point is, else one or more."""
     texts = _texts(form)
-    return [
-        one
-        for one in cases
-        if all(_has(one, text) for text in texts)
-        and enough(not math.isnan(one.value(number)) for number in form.numbers)
-    ]
+    return [one for one in cases if all(_has(one, text) for text in texts) and _has_enough(form, one)]
+
+
+def _has_enough(form: Form, case: Shown) -> bool:
+    known = sum(not math.isnan(case.value(number)) for number in form.numbers)
+    if isinstance(form, Scatter):
+        return known in (1, len(form.numbers))
+    return known == len(form.numbers) if isinstance(form, Bars) and form.stacked else known > 0
 
 
 def _texts(form: Form) -> list[str]:
@@ -178,7 +182,7 @@ def _draw(body: SubFigure, form: Form, cases: Sequence[Shown]) -> None:
 
 def _panels(body: SubFigure, form: Form, cases: Sequence[Shown]) -> list[Axes]:
     if isinstance(form, Scatter):
-        return [_scatter_panel(body, form, cases)]
+        return _scatter_panels(body, form, cases)
     if isinstance(form, Bands):
         return _band_panels(body, form, cases)
     return _bar_panels(body, form, cases) if isinstance(form, Bars) else _line_panels(body, form, cases)
@@ -567,35 +571,57 @@ def _finish_y(panel: Axes, looks: Looks, is_time: bool = False) -> None:
 # Points ---------------------------------------------------------------------------------------------------------------
 
 
-def _scatter_panel(body: SubFigure, form: Scatter, cases: Sequence[Shown]) -> Axes:
-    panel: Axes = body.subplots()
-    for number, colour in enumerate(_distinct(cases, form.colour)):
-        mine = [one for one in cases if one.format(form.colour) == colour]
-        at = [(one.value(form.x), one.value(form.y)) for one in mine]
-        look: dict[str, Any] = {"color": _colour(number), "marker": _MARKERS[number % len(_MARKERS)]}
-        panel.plot(*zip(*at, strict=True), linestyle="", markersize=6, label=colour or None, **look)
-        for one, place in zip(mine, at, strict=True):
-            _draw_intervals(panel, form, one, place, look["color"])
-            panel.annotate(one.format(form.words), place, (5, 3), textcoords="offset points", fontsize=7, color=GREY)
-    for level in form.levels:
-        _draw_level(panel, level, cases)
-    if form.looks.log2_x or form.x.is_time:
-        panel.set_xscale("log", base=10 if form.x.is_time else 2)
-        panel.xaxis.set_minor_formatter(NullFormatter())
-    else:
-        panel.set_xlim(0, _HEADROOM * panel.get_xlim()[1])
-    if form.x.is_time:
-        panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
-    _finish_y(panel, form.looks, form.y.is_time)
-    panel.set_xlabel(form.x.label)
-    panel.set_ylabel(form.y.label)
-    return panel
+def _scatter_panels(body: SubFigure, form: Scatter, cases: Sequence[Shown]) -> list[Axes]:
+    panels: list[Axes] = list(body.subplots(1, len(form.xs), squeeze=False)[0])
+    whole = [one for one in cases if not any(math.isnan(one.value(number)) for number in form.numbers)]
+    for panel, x in zip(panels, form.xs, strict=True):
+        for place, colour in enumerate(_distinct(whole, form.colour)):
+            _draw_points(panel, form, x, [one for one in whole if one.format(form.colour) == colour], place)
+        for one in cases:
+            if one not in whole:
+                _draw_alone(panel, form, one.value(x), one.value(form.y))
+        if x.is_time:
+            panel.set_xscale("log")
+            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
+            panel.xaxis.set_minor_formatter(NullFormatter())
+        else:
+            panel.set_xlim(left=0)
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel(x.label)
+        panel.set_ylabel(form.y.label)
+    return panels
 
 
-def _draw_intervals(panel: Axes, form: Scatter, one: Shown, place: tuple[float, float], colour: str) -> None:
-    x, y = place
-    across, along = one.estimate(form.x), one.estimate(form.y)
-    if across is not None and across.low is not None and across.high is not None:
-        panel.hlines(y, across.low, across.high, color=colour, linewidth=1.2)
-    if along is not None and along.low is not None and along.high is not None:
-        panel.vlines(x, along.low, along.high, color=colour, linewidth=1.2)
+def _draw_points(panel: Axes, form: Scatter, x: Number, cases: Sequence[Shown], place: int) -> None:
+    """Draw the points of a colour: several are small dots, one alone is large and hollow, for it may cover another."""
+    colour, at = _colour(place), [(one.value(x), one.value(form.y)) for one in cases]
+    look: dict[str, Any] = {"facecolors": "none", "edgecolors": colour, "linewidth": 1.8, "zorder": 4}
+    look |= {"marker": _LARGE_MARKERS[place % len(_LARGE_MARKERS)], "s": 110}
+    if len(cases) > 1:
+        look = {"color": colour, "alpha": _FAINT, "edgecolor": "white", "linewidth": 0.5, "zorder": 2, "s": 20}
+        best = frontier(at, more_x=not x.is_time)
+        panel.step(*zip(*best, strict=True), where="post" if x.is_time else "pre", color=colour, lw=1.2, zorder=1)
+    panel.scatter(*zip(*at, strict=True), label=cases[0].format(form.colour) or None, **look)
+    thin: dict[str, Any] = {"color": colour, "linewidth": 0.8, "alpha": _FAINT, "zorder": 1}
+    for one, (across, along) in zip(cases, at, strict=True):
+        panel.annotate(
+            one.format(form.words), (across, along), (5, 3), textcoords="offset points", fontsize=7, color=GREY
+        )
+        of_x, of_y = one.estimate(x), one.estimate(form.y)
+        if of_x is not None and of_x.low is not None and of_x.high is not None:
+            panel.hlines(along, of_x.low, of_x.high, **thin)
+        if of_y is not None and of_y.low is not None and of_y.high is not None:
+            panel.vlines(across, of_y.low, of_y.high, **thin)
+
+
+def _draw_alone(panel: Axes, form: Scatter, x: float, y: float) -> None:
+    """Draw a line at what a case has of one number alone, named at its end."""
+    style: dict[str, Any] = {"color": GREY, "linestyle": ":", "linewidth": 1}
+    words: dict[str, Any] = {"color": GREY, "fontsize": 7.5, "textcoords": "offset points"}
+    if not math.isnan(y):
+        panel.axhline(y, **style)
+        panel.annotate(form.alone, (0, y), (3, -9), xycoords=("axes fraction", "data"), **words)
+    if not math.isnan(x):
+        panel.axvline(x, **style)
+        panel.annotate(form.alone, (x, 0), (-3, 3), xycoords=("data", "axes fraction"), ha="right", **words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +17,7 @@ from app.sweeps.config import FigureConfig
 from app.sweeps.figures import draw, draw_figures, draw_repeats
 from app.sweeps.study import Findings
 from fabric.errors import ResultError
-from fabric.report.figures import RepeatedSpec, trade_off
+from fabric.report.figures import RepeatedSpec
 from tests.app.sweeps.plain_runs import METRIC, SHARE, InTurn, planned, swept
 from tests.app.sweeps.test_study import busy_with_seed_2
 
@@ -102,21 +101,6 @@ def test_a_metric_that_no_run_has_is_an_error_that_names_those_there_are(finding
         drawn(findings, y="lanes.speed", x=SHARE)
 
 
-def test_a_trade_off_over_runs_has_medians_with_intervals(findings: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
-    summaries = [copy.deepcopy(one) for one in findings.summaries[:3]]
-    for place, summary in enumerate(summaries):
-        summary["trade_off"]["points"][0]["values"]["reads"] = 50.0 + 10 * place  # type: ignore[index]
-    merged: list[Any] = []
-    monkeypatch.setattr(trade_off, "draw_panels", lambda body, found: merged.append(found))
-    assert figures._trade_off(findings.plan, findings.runs, summaries) is not None
-    point = merged[0]["points"][0]
-    assert point["values"] == {"reads": 60.0, "steps": 6.0, "late_s": 2e-4}
-    assert point["intervals"] == [[50.0, 6.0, 2e-4], [70.0, 6.0, 2e-4]]
-    assert merged[0]["alone"] == {"reads": 80.0, "steps": 12.0}
-    summaries[0]["trade_off"]["points"].pop()  # type: ignore[index]
-    assert figures._trade_off(findings.plan, findings.runs, summaries) is None
-
-
 def test_figures_are_files(findings: Findings, tmp_path: Path) -> None:
     paths = draw_figures(findings.plan, findings.runs, tmp_path / "figures")
     assert [path.name for path in paths] == ["figure_1.png", "figure_1.svg"]
@@ -124,7 +108,7 @@ def test_figures_are_files(findings: Findings, tmp_path: Path) -> None:
     nothing = RepeatedSpec("nothing", lambda summaries, subtitle, footer: None)
     paths = draw_repeats(findings.plan, findings.runs, findings.summaries, tmp_path / "figures", [own, nothing])
     names = {path.name for path in paths}
-    assert names >= {"side_by_side.png", "trade_off.png", "repeats.png", "own.png"}
+    assert names >= {"side_by_side.png", "repeats.png", "own.png"}
     assert "nothing.png" not in names
     assert all(path.stat().st_size > 5000 for path in paths)
 

@@ -6,8 +6,9 @@ from typing import cast
 
 import pytest
 
+from experiments.dcqcn_frontier.cases import Alone, Setting
 from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
-from experiments.dcqcn_frontier.study import Alone, Setting, cases
+from experiments.dcqcn_frontier.study import cases
 from fabric.errors import ConfigError, UsageError
 from fabric.model.lanes import Queueing
 from fabric.model.marking import Marking

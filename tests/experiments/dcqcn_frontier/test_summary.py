@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.dcqcn_frontier.claim import Got
+from experiments.dcqcn_frontier.cases import Alone, Setting
 from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
 from experiments.dcqcn_frontier.experiment import EXPERIMENT
-from experiments.dcqcn_frontier.study import STUDY, Alone, Setting, cases, got, relative_stalls
-from fabric.metrics import by_path, metrics_of
-from fabric.report.figures.trade_off import trade_off
+from experiments.dcqcn_frontier.reference import P99, READ, beside_reference
+from experiments.dcqcn_frontier.study import STUDY, cases
+from fabric.metrics import by_path, least_name, metrics_of
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.counted_operations import counted_s
+from runs.launching.run_result import RunResult
 from runs.registry import resolve
 from runs.session import Session
 from runs.study import Found, Outcome, Played
 from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_result
+from tests.experiments.studies import study_result
 from tests.rows import table_of
 from traffic.collectives.step_numbers import algbw_in
 
@@ -75,29 +78,27 @@ def test_a_step_longer_than_the_counted_time_counts_by_its_part_inside() -> None
     assert algbw_in(mixed, from_s, until_s) == pytest.approx(counted / (until_s - from_s))
 
 
-def got_of(rows: list[list[Any]]) -> Got:
+def got_of(rows: list[list[Any]]) -> Mapping[str, float]:
     name = PLAYING[0].name
     tables = {"operations": operations_table([[name, *row[1:]] for row in rows]), "steps": steps_table([])}
     tables |= {name: TABLES[name].empty() for name in ("ports", "stalls")}
     session = cast(Session, SimpleNamespace(table=tables.__getitem__))
     metrics = STUDY.metrics_of(Played(session, CONFIG, PLAYING[0], outcome(name), {}))
-    return got(Outcome(PLAYING[0], metrics))
+    return Outcome(PLAYING[0], metrics).values
 
 
 def test_reads_count_with_their_part_of_the_counted_time_and_p99_is_of_those_that_began_in_it() -> None:
     """The last of them ends when the load plays no more, and the slowest are among such."""
     found = got_of([read("a", 10.2, 0.5), read("a", 10.5, 1.0), read("a", 12.0, 0.25), read("a", 12.8, 0.8)])
-    assert found.read_Bps == pytest.approx((0.5 + 1 + 0.25) * SIZE / 2.0)
-    assert found.read_p99_s == pytest.approx(0.8)
-    assert found.p99_is_known
-    assert got_of([]) == Got(0.0, 0.0, 0.0, p99_is_known=False)
+    assert found[READ] == pytest.approx((0.5 + 1 + 0.25) * SIZE / 2.0)
+    assert found[P99] == pytest.approx(0.8)
+    assert (got_of([])[READ], got_of([])[least_name(P99)]) == (0.0, 0.0)
 
 
 def test_a_point_at_which_reads_failed_reaches_no_part_of_the_references_p99() -> None:
     failed = [["a", "storage", "read_failed", "z0h000", "st001", SIZE, 12.0, 14.0, 3]]
     found = got_of([read("a", 11.5, 0.1), *failed])
-    assert (found.read_p99_s, found.p99_is_known) == (2.0, False)
-    assert found.shares(Got(1.0, 1.0, 5.0))[2] is None
+    assert (found[least_name(P99)], P99 in found) == (2.0, False)
 
 
 def stalls_table(began_s: dict[str, float]) -> pd.DataFrame:
@@ -185,7 +186,7 @@ def test_stalls_are_told_over_those_without_congestion_control_in_the_same_queue
         for point in PLAYING
         if point.name in stalled
     ]
-    told = {one.case.name: relative_stalls(Found(session_of({})[0], CONFIG, found), one) for one in found}
+    told = {one.case.name: beside_reference(Found(session_of({})[0], CONFIG, found), one) for one in found}
     assert told == {
         "line_lossless": {"relative_stalls": 1.0},
         "dctcp_lossless": {"relative_stalls": 0.25},
@@ -252,11 +253,37 @@ def test_without_a_reference_nothing_is_claimed() -> None:
     assert "play the queueing lossless_lanes" in summary["answer"]
 
 
-def test_the_trade_off_is_drawn(tmp_path: Path) -> None:
-    result = own_result(tmp_path / "result", EXPERIMENT, summary={"trade_off": summary_of(SLOW)["trade_off"]})
-    figure = trade_off(result)
+def points_drawn(result: RunResult) -> dict[str, list[list[float]]]:
+    """Return the points of the first panel, and the lines of programs alone."""
+    (figure,) = (spec.draw(result) for spec in EXPERIMENT.load_figures())
     assert figure is not None
-    body = figure.subfigs[1]
-    assert [axes.get_xlabel() for axes in body.axes] == ["storage reads (GB/s)", "p99 of storage reads"]
-    labels = {text.get_text() for text in body.legends[0].get_texts()}
-    assert {"line, lossless lanes", "dcqcn, one lossless lane"} <= labels
+    reads, late = figure.subfigs[1].axes
+    assert (reads.get_xlabel(), late.get_xlabel()) == ("storage reads (GB/s)", "p99 of storage reads")
+    alone = [line.get_xydata().tolist() for line in reads.lines if line.get_linestyle() == ":"]  # type: ignore[union-attr]
+    dots = {str(found.get_label()): np.asarray(found.get_offsets()).tolist() for found in reads.collections}
+    return {**dots, "alone": alone}
+
+
+def test_the_trade_off_is_drawn_of_the_cases_and_of_a_result_from_before_they_were_listed(tmp_path: Path) -> None:
+    summary = summary_of(SLOW)
+    found = points_drawn(study_result(tmp_path / "result", EXPERIMENT, summary))
+    assert {"line, lossless lanes", "dcqcn, one lossless lane", "alone"} <= found.keys()
+    by_name = by_path(summary["metrics"])
+    points = [
+        {
+            "group": one.format("{control}, {queueing}"),
+            "values": {
+                "read_GBps": by_name[f"{one.name}.{READ}"] / 1e9,
+                "algbw_GBps": by_name[f"{one.name}.hfreduce.algbw_Bps"] / 1e9,
+                "read_p99_s": by_name[f"{one.name}.{P99}"],
+            },
+        }
+        for one in PLAYING
+    ]
+    alone = {"algbw_GBps": by_name["hfreduce_alone.hfreduce.algbw_Bps"] / 1e9,
+             "read_GBps": by_name[f"storage_alone.{READ}"] / 1e9}  # fmt: skip
+    before = {"trade_off": {"points": points, "alone": alone}}
+    earlier = points_drawn(own_result(tmp_path / "earlier", EXPERIMENT, summary=before))
+    assert earlier.keys() == found.keys()
+    for name, at in earlier.items():
+        assert np.ravel(at) == pytest.approx(np.ravel(found[name]))

@@ -12,8 +12,9 @@ import pytest
 
 from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
 from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
+from experiments.hfreduce_vs_nccl.sent import limits_of, nodes_of
 from experiments.hfreduce_vs_nccl.study import STUDY
-from experiments.hfreduce_vs_nccl.variants import plays, variants
+from experiments.hfreduce_vs_nccl.variants import VariantPhase, plays, variants
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
@@ -27,6 +28,7 @@ from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn
 from tests.rows import table_of
 from topologies.load import load_fabric
+from traffic.collectives.job import zones_of
 
 NAMES = ["hfreduce", "hfreduce_nvlink_zone", "hfreduce_nvlink", "nccl_ring"]
 
@@ -44,7 +46,7 @@ SPEEDS = dict(zip(NAMES, (8e9, 16e9, 15e9, 4e9), strict=True))
 def busy_frame(value: float) -> pd.DataFrame:
     """Return rows of the first play's nodes, of which the second's limits served ``value`` of what they could."""
     play = PLAYED[0]
-    counters = counters_of(FABRIC, play.variant.nodes(FABRIC, play.count))
+    counters = counters_of(FABRIC, nodes_of(play, FABRIC))
     second = counters[-1].host
     before = {one.counted_at: 100.0 for one in counters}
     share = {one.counted_at: value if one.host == second else value / 2 for one in counters}
@@ -90,12 +92,14 @@ def test_caps_of_hosts_are_no_key_any_more() -> None:
 
 
 def test_only_one_variant_uses_nvlink_where_others_could() -> None:
-    names = {name: [limit.name for limit in one.limits(FABRIC, 2)] for one in variants(FABRIC) for name in [one.name]}
+    pairs = [VariantPhase(one, 2, 2**20) for one in variants(FABRIC)]
+    names = {one.variant.name: [limit.name for limit in limits_of(one, FABRIC)] for one in pairs}
     assert {name for name, limits in names.items() if "NVLink" in limits} == {"hfreduce_nvlink_zone", "hfreduce_nvlink"}
 
 
 def test_pairs_of_nodes_are_of_one_zone_or_of_two_as_the_series_says() -> None:
-    zones = {one.name: one.zones(FABRIC, 2) for one in variants(FABRIC)}
+    pairs = {one.name: nodes_of(VariantPhase(one, 2, 2**20), FABRIC) for one in variants(FABRIC)}
+    zones = {name: zones_of(FABRIC, nodes) for name, nodes in pairs.items()}
     assert zones == {"hfreduce": [0, 0], "hfreduce_nvlink_zone": [0, 0], "hfreduce_nvlink": [0, 1], "nccl_ring": [0, 0]}
 
 
@@ -164,7 +168,7 @@ def test_what_a_limit_served_is_of_its_port_in_all_lanes_or_of_its_budget(monkey
 
 def test_points_have_no_such_limits() -> None:
     fabric = load_fabric("fire_flyer_2_small_200g")
-    assert variants(fabric)[0].limits(fabric, 2) == []
+    assert limits_of(VariantPhase(variants(fabric)[0], 2, 2**20), fabric) == []
     assert counters_of(fabric, fabric.computes) == []
 
 

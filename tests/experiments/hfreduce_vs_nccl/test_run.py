@@ -11,10 +11,13 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.hfreduce_vs_nccl.by_nodes import node_price
 from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
 from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
-from experiments.hfreduce_vs_nccl.study import STUDY, explanation, node_price
-from experiments.hfreduce_vs_nccl.variants import plays, variants
+from experiments.hfreduce_vs_nccl.network import explanation
+from experiments.hfreduce_vs_nccl.sent import nodes_of
+from experiments.hfreduce_vs_nccl.study import STUDY
+from experiments.hfreduce_vs_nccl.variants import VariantPhase, plays, variants
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import ServiceLevel
@@ -110,7 +113,7 @@ def test_nodes_are_of_all_zones_from_four_on(count: int, zones: int, shares: Seq
 
 
 def test_chosen_nodes_are_the_first_of_each_zone() -> None:
-    nodes = variants(TRUE_RATE)[0].nodes(TRUE_RATE, 4)
+    nodes = nodes_of(VariantPhase(variants(TRUE_RATE)[0], 4, SIZE), TRUE_RATE)
     assert [node.name for node in nodes] == ["z0h000", "z0h001", "z1h000", "z1h001"]
 
 

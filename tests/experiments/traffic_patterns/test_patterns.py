@@ -16,14 +16,18 @@ from controllers.planning.paths import planned_path
 from controllers.planning.planner import plan_routes
 from controllers.planning.policies import ECMP, STATIC
 from controllers.routing import Routing
+from experiments.traffic_patterns.cases import Variant
 from experiments.traffic_patterns.config import Pattern, TrafficPatternsConfig
 from experiments.traffic_patterns.experiment import EXPERIMENT
-from experiments.traffic_patterns.study import STUDY, Variant
+from experiments.traffic_patterns.flows import goodputs
+from experiments.traffic_patterns.phases import PatternPhase
+from experiments.traffic_patterns.study import STUDY
+from experiments.traffic_patterns.tables import FLOWS, UPLINKS
+from experiments.traffic_patterns.uplinks import expected_on_uplinks, flows_on_uplinks
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.model.patterns import NicPair
-from runs.pattern_measures import FLOWS, UPLINKS, PatternPhase, PatternRows, distributions, expected_on_uplinks
 from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
@@ -133,14 +137,14 @@ def test_of_static_all_to_all_nothing_is_left_to_chance() -> None:
 def test_parts_are_distributions_beside_theory() -> None:
     flows = pd.DataFrame({"goodput_bps": [1.0, 2.0, 3.0, 4.0], "fair_bps": [2.5] * 4})
     uplinks = pd.DataFrame({"flows": [0, 0, 1, 3]})
-    parts = list(distributions(PatternRows(flows, uplinks, {0: 0.25, 1: 0.7, 2: 0.05, 5: 1e-9})))
+    parts = [*goodputs(flows), *flows_on_uplinks(uplinks, {0: 0.25, 1: 0.7, 2: 0.05, 5: 1e-9})]
 
     def shown(x: str, of: str, number: str) -> dict[str, float]:
         mine = [one for one in parts if x in one.settings and one.settings["of"] == of]
         return {one.settings[x]: one.numbers[number] for one in mine}
 
-    goodputs = shown("flows_percent", "measured", "goodput_bps")
-    assert (goodputs["0"], goodputs["50"], goodputs["55"], goodputs["100"]) == (1, 2, 3, 4)
+    values = shown("flows_percent", "measured", "goodput_bps")
+    assert (values["0"], values["50"], values["55"], values["100"]) == (1, 2, 3, 4)
     assert set(shown("flows_percent", "in theory", "goodput_bps").values()) == {2.5}
     assert shown("flows", "measured", "uplinks_fraction") == {"0": 0.5, "1": 0.75, "2": 0.75, "3": 1}
     assert shown("flows", "in theory", "uplinks_fraction") == pytest.approx({"0": 0.25, "1": 0.95, "2": 1})

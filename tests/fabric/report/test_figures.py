@@ -29,7 +29,6 @@ from fabric.report.figures import (
     style,
     timeline,
     topology,
-    trade_off,
 )
 from fabric.report.figures.machine import machine, verdict_limits
 from fabric.report.figures.style import provenance
@@ -259,7 +258,7 @@ def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: Mak
         (("jobs",), {"timeline"}),
         (("machine",), {"machine"}),
         (("stalls",), {"congestion_trees", "tree_sizes", "stalled_time"}),
-        (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side", "trade_off"}),
+        (tuple(TABLES), {spec.name for spec in FIGURES} - {"side_by_side"}),
     ],
 )
 def test_figures_without_samples_are_left_out(
@@ -362,20 +361,6 @@ def test_queueings_are_set_side_by_side_only_where_a_summary_does(make_result: M
     assert shown == ["0.5", "0.25", "2,125", "0"]
     del result.summary["side_by_side"]
     assert side_by_side.side_by_side(result) is None
-
-
-def test_a_trade_off_has_a_dot_per_point_and_joins_the_best_of_a_grid(make_result: MakeResult) -> None:
-    result = make_result()
-    figure = trade_off.trade_off(result)
-    assert figure is not None
-    reads, late = figure.subfigs[1].axes
-    dots = {str(drawn.get_label()): np.asarray(drawn.get_offsets()).tolist() for drawn in reads.collections}
-    assert dots == {"no control": [[50.0, 6.0]], "grid": [[40.0, 7.0], [60.0, 4.0], [30.0, 3.0]]}
-    assert np.asarray(reads.lines[0].get_xydata()).tolist() == [[40.0, 7.0], [60.0, 4.0]]
-    assert np.asarray(late.lines[0].get_xydata()).tolist() == [[1e-4, 4.0], [3e-4, 7.0]]
-    assert late.get_xscale() == "log"
-    del result.summary["trade_off"]
-    assert trade_off.trade_off(result) is None
 
 
 def test_trees_are_drawn_on_the_topology_with_an_arrow_for_every_port_and_red_roots(drawn_result: Result) -> None:

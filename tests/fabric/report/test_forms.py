@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -156,21 +157,65 @@ def test_a_number_with_a_marker_is_points_beside_the_lines() -> None:
     assert all(dash != "None" for name, (dash, _) in looks.items() if "here" in name)
 
 
-def test_a_point_per_case_is_coloured_and_named_by_its_settings() -> None:
-    form = Scatter("points", "Points.", "Points", Number("a_s", "a"), Number("rate_Bps", "GB/s", 1e-9), "{control}",
-                   "at {limit}")  # fmt: skip
-    (panel,) = panels_of(drawn(form, summary_of(left_out="cubic_2.a_s")))
-    groups = {line.get_label(): line.get_xydata().tolist() for line in panel.lines}  # type: ignore[union-attr]
-    assert groups == {"line": [[1, 1], [1, 2]], "cubic": [[1, 3]]}, "a case without one of both is left out"
-    assert [text.get_text() for text in panel.texts] == ["at off", "at 2", "at off"]
-    assert (panel.get_xlabel(), panel.get_ylabel()) == ("a", "GB/s")
+TRADE = Scatter(
+    "points",
+    "Points.",
+    "Points",
+    xs=(Number("reads_bps", "reads (Gbit/s)"), Number(least_known("read.p99_s"), "p99", is_time=True)),
+    y=Number("steps_bps", "allreduce (Gbit/s)"),
+    colour="{control}",
+    words="{name}",
+)
 
 
-def test_points_over_runs_have_intervals_in_both_directions() -> None:
-    form = Scatter("points", "Points.", "Points", Number("a_s", "a"), Number("b_s", "b"))
-    (panel,) = panels_of(drawn(form, *map(summary_of, (1.0, 2.0, 5.0))))
-    spans = [found.get_segments()[0].tolist() for found in panel.collections[:2]]  # type: ignore[attr-defined]
-    assert spans == [[[1, 6], [5, 6]], [[2, 3], [2, 15]]]
+def trades(scale: float = 1.0, *left_out: str) -> dict[str, Any]:
+    """Return a summary of a grid of three points, a single one, and each program alone."""
+    points = {"lanes": ("none", 50, 6, 2e-4), "one": ("grid", 40, 7, 3e-4), "two": ("grid", 60, 4, 1e-4),
+              "beaten": ("grid", 30, 3, 4e-4)}  # fmt: skip
+    metrics = {f"{name}.reads_bps": scale * reads for name, (_, reads, *_) in points.items()}
+    metrics |= {f"{name}.steps_bps": steps for name, (_, _, steps, _) in points.items()}
+    metrics |= {f"{name}.read.p99_s": late_s for name, (*_, late_s) in points.items()}
+    metrics |= {"steps_alone.steps_bps": 12, "reads_alone.reads_bps": 80}
+    controls = {name: control for name, (control, *_) in points.items()} | dict.fromkeys(
+        ("steps_alone", "reads_alone"), "none"
+    )
+    cases = [
+        {"phase": name, "title": name, "settings": {"control": control, "name": name}, "aside": {}}
+        for name, control in controls.items()
+    ]
+    return {"cases": cases, "metrics": {path: value for path, value in metrics.items() if path not in left_out}}
+
+
+def dots(panel: Axes) -> dict[str, Any]:
+    return {str(drawn.get_label()): np.asarray(drawn.get_offsets()).tolist() for drawn in panel.collections}
+
+
+def test_a_trade_off_has_a_dot_per_point_and_joins_the_best_of_a_grid() -> None:
+    reads, late = panels_of(drawn(TRADE, trades()))
+    assert dots(reads) == {"none": [[50, 6]], "grid": [[40, 7], [60, 4], [30, 3]]}
+    assert np.asarray(reads.lines[0].get_xydata()).tolist() == [[40, 7], [60, 4]]
+    assert np.asarray(late.lines[0].get_xydata()).tolist() == [[1e-4, 4], [3e-4, 7]]
+    assert (late.get_xscale(), late.get_xlabel(), late.get_ylabel()) == ("log", "p99", "allreduce (Gbit/s)")
+    assert [text.get_text() for text in late.texts] == ["lanes", "one", "two", "beaten", "alone"]
+
+
+def test_what_a_program_has_alone_is_a_line_where_it_has_an_axis() -> None:
+    reads, late = panels_of(drawn(TRADE, trades()))
+    assert [line.get_xydata().tolist() for line in reads.lines[1:]] == [[[0, 12], [1, 12]], [[80, 0], [80, 1]]]  # type: ignore[union-attr]
+    assert [line.get_xydata().tolist() for line in late.lines[1:]] == [[[0, 12], [1, 12]]]  # type: ignore[union-attr]
+
+
+def test_a_point_without_one_of_its_numbers_is_left_out() -> None:
+    reads, _ = panels_of(drawn(TRADE, trades(1.0, "two.read.p99_s")))
+    assert dots(reads)["grid"] == [[40, 7], [30, 3]]
+
+
+def test_points_over_runs_are_medians_with_intervals() -> None:
+    reads, _ = panels_of(drawn(TRADE, *map(trades, (1.0, 2.0, 5.0))))
+    points, across, along = reads.collections[:3]
+    assert np.asarray(points.get_offsets()).tolist() == [[100, 6]]
+    spans = [found.get_segments()[0].tolist() for found in (across, along)]  # type: ignore[attr-defined]
+    assert spans == [[[50, 6], [250, 6]], [[100, 6], [100, 6]]]
 
 
 def test_panels_of_one_number_stand_in_columns_with_a_level_for_each_value() -> None:

@@ -50,8 +50,8 @@ def test_a_checkpoint_never_goes_over_the_only_whole_one() -> None:
         # The third checkpoint gets a hole, and so does the second try of it.
         client = FailingClient({2 * CHUNKS + 1, 3 * CHUNKS + 3}, 6 * CHUNKS)
         tasks = Tasks()
-        load = ClientLoad(cast(StorageClient, client), _arguments())
-        load.begin(tasks)
+        load = ClientLoad(cast(StorageClient, client), _arguments(), tasks)
+        load.begin()
         await client.done.wait()
         await load.end()
         assert not tasks.failed.done()

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
@@ -72,9 +73,10 @@ def holding(arguments: ClientArguments) -> frozenset[NodeId]:
 class ClientLoad:
     """What one client reads and writes, between :meth:`begin` and :meth:`end`."""
 
-    def __init__(self, client: StorageClient, arguments: ClientArguments) -> None:
+    def __init__(self, client: StorageClient, arguments: ClientArguments, tasks: Tasks) -> None:
         self.client = client
         self._arguments = arguments
+        self._tasks = tasks
         self._rng = random.Random(f"{arguments.seed}/samples/{arguments.number}")
         self._loader = _loader(client, arguments)
         self._whole_checkpoints = 0
@@ -84,8 +86,9 @@ class ClientLoad:
         self.playing = asyncio.Event()
         """Whether a phase plays."""
 
-    def begin(self, tasks: Tasks) -> None:
+    def begin(self) -> None:
         """Begin the load."""
+        tasks = self._tasks
         self._plays += 1
         self.playing.set()
         self._stopping = asyncio.Event()
@@ -109,12 +112,17 @@ class ClientLoad:
         if self._running:
             await asyncio.wait(self._running)
 
-    def taken_batches(self) -> list[WantedBatch]:
+    def rows(self, phase: str, level: ServiceLevel, host: str) -> Records:
         """Return the batches that computing wanted since this was last asked."""
-        if self._loader is None:
-            return []
-        found, self._loader.wanted = self._loader.wanted, []
-        return found
+        records = Records()
+        if self._loader is not None:
+            found, self._loader.wanted = self._loader.wanted, []
+            records.add("loader_batches", [batch_row(one, phase, level, host) for one in found])
+        return records
+
+    def counts(self) -> dict[str, int]:
+        """Return nothing beside what every client counts."""
+        return {}
 
     async def end(self) -> None:
         """Begin nothing more, and return when what is under way has ended."""
@@ -216,20 +224,35 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
             sampler.track(link.data, node.name)
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
-    load = ClientLoad(client, arguments)
+    load = ClientLoad(client, arguments, tasks)
     follow_manager(client, arguments, load.playing, tasks)
     agent.report(Ready())
-    await _serve(agent, orders, tasks, load, sampler, arguments.transport.options.level)
+    await play_orders(agent, orders, load, sampler, arguments.transport.options.level)
 
 
-async def _serve(
-    agent: Agent,
-    orders: Orders,
-    tasks: Tasks,
-    load: ClientLoad,
-    sampler: FlowSampler,
-    level: ServiceLevel,
-) -> None:
+class Load(Protocol):
+    """What a client plays: begun with a phase, it ends by an order or, as far as it has an end, by itself."""
+
+    client: StorageClient
+
+    def begin(self) -> None:
+        """Begin the load."""
+
+    async def finish(self) -> None:
+        """Return once all of it is over that has an end."""
+
+    async def end(self) -> None:
+        """Begin nothing more, and return when what is under way has ended."""
+
+    def rows(self, phase: str, level: ServiceLevel, host: str) -> Records:
+        """Return the rows of a phase that only this kind of load has."""
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts that only this kind of load has."""
+
+
+async def play_orders(agent: Agent, orders: Orders, load: Load, sampler: FlowSampler, level: ServiceLevel) -> None:
+    """Carry out what a run orders a client to do."""
     client, phase = load.client, ""
     while True:
         order = await orders.next()
@@ -237,14 +260,14 @@ async def _serve(
             phase = order.phase
             client.operations.clear()
             sampler.start()
-            load.begin(tasks)
+            load.begin()
             agent.report(Ready())
         elif isinstance(order, Halt):
             await orders.unless_failed(load.end())
             records = Records(flows=flow_rows(sampler.stop(), phase, level, agent.host))
             records.add("operations", [operation_row(one, phase, level, agent.host) for one in client.operations])
-            records.add("loader_batches", [batch_row(one, phase, level, agent.host) for one in load.taken_batches()])
-            agent.report(Report(records, _counts(client)))
+            records.extend(load.rows(phase, level, agent.host))
+            agent.report(Report(records, {**_counts(client), **load.counts()}))
         elif isinstance(order, Finish):
             await orders.unless_failed(load.finish())
             agent.report(Ready())

@@ -14,8 +14,8 @@ from traffic.storage.chains import FileLayout
 from traffic.storage.job import StorageJob
 from traffic.storage.kv_cache.arrivals import Window, window_of
 from traffic.storage.kv_cache.config import KvCacheConfig
-from traffic.storage.kv_cache.player import Finish, KvClientArguments, first_file_of, run_kv_client
-from traffic.storage.orders import ManagedClientArguments
+from traffic.storage.kv_cache.player import KvClientArguments, first_file_of, run_kv_client
+from traffic.storage.orders import Finish, ManagedClientArguments
 
 _MOST_CHUNKS = 1_000_000
 

@@ -16,17 +16,17 @@ from typing import Any
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
-from traffic.job import Halt, Play, Ready, Records, flow_rows
+from traffic.job import Ready, Records
 from traffic.storage.chains import Extent, FileLayout
 from traffic.storage.client.library import GaveUp, StorageClient
-from traffic.storage.client.workloads import follow_manager, make_client, operation_row
+from traffic.storage.client.workloads import follow_manager, make_client, play_orders
 from traffic.storage.kv_cache.arrivals import Arrival, Window
 from traffic.storage.kv_cache.cache import PrefixCache
 from traffic.storage.kv_cache.config import KvCacheConfig, Order
 from traffic.storage.kv_cache.files import BlockFile, BlockFiles, Found
 from traffic.storage.kv_cache.prefill import computed_at
 from traffic.storage.kv_cache.trace import BLOCK_TOKENS, Request
-from traffic.storage.orders import ManagedClientArguments, Orders, Report, Verify
+from traffic.storage.orders import ManagedClientArguments, Orders
 from traffic.storage.updates import Action, Change
 from traffic.storage.wire import event_loop
 from traffic.storage.wire.calls import StorageConnection, Tasks
@@ -48,11 +48,6 @@ class KvClientArguments:
     def first_file(self) -> int:
         """The number of its first file."""
         return first_file_of(self.client.number)
-
-
-@dataclass(frozen=True)
-class Finish:
-    """The order to report once all requests have been answered and have written what they had to."""
 
 
 def first_file_of(client: int) -> int:
@@ -169,6 +164,15 @@ class KvLoad:
             await asyncio.wait(set(self._running))
         self._clock.end()
         self.playing.clear()
+
+    def rows(self, phase: str, level: ServiceLevel, host: str) -> Records:
+        """Return what became of its requests."""
+        return Records(kv_requests=[request_row(served, phase, level, host) for served in self.served])
+
+    def counts(self) -> dict[str, int]:
+        """Return how many files there are and were."""
+        files = self.files
+        return {"kv_files": len(files), "kv_files_removed": files.removed, "kv_files_awaiting_removal": files.garbage}
 
     def _run(self, work: Any) -> asyncio.Task[None]:
         task = self._tasks.spawn(work)
@@ -357,45 +361,7 @@ async def _run(agent: Agent, arguments: KvClientArguments) -> None:
     load = KvLoad(client, arguments, tasks)
     follow_manager(client, told, load.playing, tasks)
     agent.report(Ready())
-    await _play_orders(agent, orders, load, sampler, told.transport.options.level)
-
-
-async def _play_orders(agent: Agent, orders: Orders, load: KvLoad, sampler: FlowSampler, level: ServiceLevel) -> None:
-    client, phase = load.client, ""
-    while True:
-        order = await orders.next()
-        if isinstance(order, Play):
-            phase = order.phase
-            client.operations.clear()
-            sampler.start()
-            load.begin()
-            agent.report(Ready())
-        elif isinstance(order, Finish):
-            await orders.unless_failed(load.finish())
-            agent.report(Ready())
-        elif isinstance(order, Halt):
-            await orders.unless_failed(load.end())
-            records = Records(
-                operations=[operation_row(operation, phase, level, agent.host) for operation in client.operations],
-                flows=flow_rows(sampler.stop(), phase, level, agent.host),
-                kv_requests=[request_row(served, phase, level, agent.host) for served in load.served],
-            )
-            agent.report(Report(records, _counts(load)))
-        elif isinstance(order, Verify):
-            agent.report(await orders.unless_failed(client.read_back()))
-
-
-def _counts(load: KvLoad) -> dict[str, int]:
-    client = load.client
-    return {
-        **client.party.counts,
-        "acknowledged_chunks": len(client.acknowledged),
-        "retries": client.retries,
-        "peak_senders": client.party.arrivals.peak,
-        "kv_files": len(load.files),
-        "kv_files_removed": load.files.removed,
-        "kv_files_awaiting_removal": load.files.garbage,
-    }
+    await play_orders(agent, orders, load, sampler, told.transport.options.level)
 
 
 def request_row(served: Served, phase: str, level: ServiceLevel, host: str) -> dict[str, object]:
