@@ -74,8 +74,8 @@ _PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
 def columns(text: str) -> list[Column]:
     """Return columns by a text that has the value of each in braces behind its head, with a form of its own if it needs
     one: ``in {queueing}, p99 {read.p99_s}, of the NIC {read.bandwidth_Bps / nic_Bps|.1%}``. ``{queueing|once}`` is one
-    that is shown once, ``{read.failed|or 0}`` one of 0 where it is not known, and ``{step_s|.1f or ?}`` one
-    of a text there."""
+    that is shown once, ``{read.failed|or 0}`` one of 0 where it is not known, and ``{time_s|.2f s or N/A}`` one of that
+    text."""
     parts = _PART.split(text)
     heads = [head.removeprefix(", ").rstrip() for head in parts[::3]]
     assert heads.pop() == "", f"{text!r} ends with a head, and no value"
@@ -85,14 +85,8 @@ def columns(text: str) -> list[Column]:
 def _column(head: str, value: str, said: str) -> Column:
     form, _, otherwise = said.partition("or ")
     is_once, form = form == "once", form.strip()
-    return Column(head, value, None if is_once else form or None, is_once, _number_or_text(otherwise))
-
-
-def _number_or_text(text: str) -> float | str | None:
-    try:
-        return float(text)
-    except ValueError:
-        return text or None
+    known = float(otherwise) if otherwise.isdecimal() else otherwise or None
+    return Column(head, value, None if is_once else form or None, is_once, known)
 
 
 Columns = str | Sequence[Column | str]

@@ -30,7 +30,7 @@ from runs.case_tables import CaseTable, Column
 from runs.cases import Point
 from runs.study import Question
 
-LEAST_P99 = least_known(P99.removesuffix("_s"))
+LEAST_P99 = least_known(P99)
 
 
 def _columns(found: AnyFound) -> list[Column | str]:

@@ -16,8 +16,7 @@ less: bytes of a read are counted evenly over its time, which may be more in the
 RATE = "read.bandwidth_Bps"
 KEEPS = (
     "{control} in {queueing}: {limit}, {read.bandwidth_Bps|.1f in GB/s} for {alone.read.bandwidth_Bps|.1f in GB/s} "
-    "GB/s at {read.p50_s / alone|.2f or an unknown number of} times the median and "
-    "{read.p99_s / alone|.2f or an unknown number of} times the p99"
+    "GB/s (median {read.p50_s / alone|.2f x or unknown}, p99 {read.p99_s / alone|.2f x or unknown})"
 )
 
 

@@ -31,7 +31,7 @@ def length_of(name: str) -> int:
 
 @pytest.mark.parametrize("name", sorted(STUDIES))
 def test_a_grid_experiment_is_short(name: str) -> None:
-    assert length_of(name) <= MOST, f"{name}: declare what makes it longer, or let it be a question of its own"
+    assert length_of(name) <= MOST, f"{name}: let it ask several questions, or let others have what is not one"
 
 
 def test_lines_of_config_are_not_counted(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
 from experiments.dcqcn_frontier.experiment import EXPERIMENT
 from experiments.dcqcn_frontier.reference import P99, READ, beside_reference
 from experiments.dcqcn_frontier.study import STUDY, cases
-from fabric.metrics import Metric, by_path, least_name, metrics_of
+from fabric.metrics import by_path, least_name, metrics_of
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.counted_operations import counted_s
@@ -83,8 +83,7 @@ def got_of(rows: list[list[Any]]) -> Mapping[str, float]:
     tables = {"operations": operations_table([[name, *row[1:]] for row in rows]), "steps": steps_table([])}
     tables |= {name: TABLES[name].empty() for name in ("ports", "stalls")}
     session = cast(Session, SimpleNamespace(table=tables.__getitem__))
-    assert callable(STUDY.measure)
-    metrics = cast(Sequence[Metric], STUDY.measure(Played(session, CONFIG, PLAYING[0], outcome(name), {})))
+    metrics = STUDY.metrics_of(Played(session, CONFIG, PLAYING[0], outcome(name), {}))
     return Outcome(PLAYING[0], metrics).values
 
 

@@ -145,7 +145,7 @@ def found_of(*outcomes: Outcome[Senders]) -> Found[Senders, IncastConfig]:
 def test_the_answer_names_limit_and_price_of_the_most_servers() -> None:
     told = LIMITS.answer(found_of(*FOUND, seen("line", None, 1.0, 1.0, servers=4)))
     assert told.startswith("With 16 servers, the fewest senders at once that keep 95% of the best throughput")
-    assert "line in lossless lanes: 2, 19.1 for 20.0 GB/s at 3.00 times the median and 3.00 times the p99" in told
+    assert "line in lossless lanes: 2, 19.1 for 20.0 GB/s (median 3.00 x, p99 3.00 x)" in told
     assert "dcqcn in lossless lanes: no limit keeps it." in told
     assert "add off to request_to_send" in LIMITS.answer(found_of(seen("line", 2, 1.0, 1.0)))
     rows = LIMITS.tables_of(found_of(*FOUND))[0].rows

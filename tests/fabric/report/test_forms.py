@@ -161,7 +161,7 @@ TRADE = Scatter(
     "points",
     "Points.",
     "Points",
-    xs=(Number("reads_bps", "reads (Gbit/s)"), Number(least_known("read.p99"), "p99", is_time=True)),
+    xs=(Number("reads_bps", "reads (Gbit/s)"), Number(least_known("read.p99_s"), "p99", is_time=True)),
     y=Number("steps_bps", "allreduce (Gbit/s)"),
     colour="{control}",
     words="{name}",
