@@ -40,7 +40,7 @@ def programs_environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, s
 def own_environment(fabric: Fabric, hosts: Sequence[NodeId], rank: int) -> dict[str, str]:
     """Return what tells a program which of ``hosts`` it is on, and by which addresses it reaches the others."""
     host = hosts[rank]
-    names = {"FABRIC_HOST": host.name, "FABRIC_RANK": str(rank), "RANK": str(rank), "LOCAL_RANK": "0"}
+    names = {"FABRIC_HOST": host.name, "FABRIC_RANK": str(rank), "RANK": str(rank), "LOCAL_RANK": str(hosts[:rank].count(host))}
     addresses = [_address(fabric, host, other) for other in hosts]
     return {
         **names,

@@ -52,11 +52,15 @@
 #define NICS FOLDER "/nics" /* Of all hosts, a line each: host, interface, Mbit/s. */
 #define VERBS FOLDER "/verbs" /* verbs.py knows it, too: it is there if NICs are RDMA devices, and names what to preload. */
 #define BINARIES "/run/fabric/bin"
+#define GROUPS "/sys/fs/cgroup" /* Of the run: control groups by which a program is counted. sent_bytes.py knows these, too. */
+#define OF_GROUPS "fabric-"
+#define GROUP_PLACE "FABRIC_PROGRAM_GROUP"
 #define MOST_BYTES (4u << 20) /* Of a command with its environment: twice what exec takes. */
 #define USUAL_FILES 1024 /* limits.py knows it, too. */
 #define USAGE 255 /* What ssh ends with if it fails by itself. */
 #define CLONE_TREE (1 | O_CLOEXEC | 0x8000) /* OPEN_TREE_CLONE and AT_RECURSIVE, which a C library before 2.36 lacks. */
 #define BY_DESCRIPTOR 4 /* MOVE_MOUNT_F_EMPTY_PATH */
+#define INTO_GROUP 0x200000000 /* CLONE_INTO_CGROUP */
 
 extern char **environ;
 static const char *self = "host";
@@ -634,6 +638,28 @@ static pid_t first_of(const char *host)
 
 /* Running a command on a host -------------------------------------------------------------------------------------- */
 
+/* Open the control group of a program on a host, by the directory of that program; below 0 where none is counted. */
+static int group_on(const char *place, const char *host)
+{
+	char path[PATH_MAX];
+
+	if (!place || snprintf(path, sizeof(path), "%s/%s", place, host) >= PATH_MAX)
+		return -1;
+	mkdir(path, 0755);
+	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Fork into a control group, if there is one: to move a process there later would wait for all others. */
+static pid_t fork_into(int group)
+{
+	struct {
+		uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, group;
+	} how = { .flags = INTO_GROUP, .exit_signal = SIGCHLD, .group = group };
+	pid_t child = group < 0 ? -1 : syscall(SYS_clone3, &how, sizeof(how));
+
+	return child < 0 ? fork() : child;
+}
+
 static void enter_host(const char *host)
 {
 	static const struct { const char *name; int kind; } own[] = {
@@ -754,15 +780,17 @@ static int enter(int count, char **arguments)
 	static const int passed[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 };
 	struct sigaction before[sizeof(passed) / sizeof(*passed)];
 	struct sigaction handled = { .sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART };
-	int status, tree;
+	int status, tree, group;
 
 	if (count < 5)
 		fail(2, "usage: fabric-host enter HOST DIRECTORY COMMAND...");
 	tree = tree_of(arguments[3]);
+	group = group_on(getenv(GROUP_PLACE), arguments[2]);
+	unsetenv(GROUP_PLACE);
 	enter_host(arguments[2]);
 	for (size_t one = 0; one < sizeof(passed) / sizeof(*passed); one++)
 		sigaction(passed[one], &handled, &before[one]);
-	inside = fork();
+	inside = fork_into(group);
 	must(inside, "a process on", arguments[2]);
 	if (inside == 0) {
 		for (size_t one = 0; one < sizeof(passed) / sizeof(*passed); one++)
@@ -877,6 +905,32 @@ static int attend(pid_t program, int connection)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : USAGE;
 }
 
+/* Open the control group that the client's program has on a host; below 0 where none is counted. */
+static int group_of_client(int connection, const char *host)
+{
+	char path[64], line[PATH_MAX], place[PATH_MAX + sizeof(GROUPS)];
+	struct ucred client = { 0 };
+	socklen_t size = sizeof(client);
+	FILE *groups;
+	int group = -1;
+
+	getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &client, &size);
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", client.pid);
+	groups = fopen(path, "re");
+	while (groups && group < 0 && fgets(line, sizeof(line), groups)) {
+		char *last = strrchr(line, '/');
+
+		if (strncmp(line, "0::", 3) != 0 || !strstr(line, "/" OF_GROUPS))
+			continue;
+		*last = '\0';
+		snprintf(place, sizeof(place), GROUPS "%s", line + 3);
+		group = group_on(place, host);
+	}
+	if (groups)
+		fclose(groups);
+	return group;
+}
+
 static void answer(int connection)
 {
 	struct request asked;
@@ -886,6 +940,7 @@ static void answer(int connection)
 	size_t count = 0;
 	sigset_t children;
 	pid_t program;
+	int group;
 
 	if (!take_streams(connection, &asked) || asked.bytes > MOST_BYTES)
 		return;
@@ -901,9 +956,10 @@ static void answer(int connection)
 	signal(SIGCHLD, SIG_DFL);
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
+	group = group_of_client(connection, fields[0]);
 	enter_host(fields[0]);
 	sigprocmask(SIG_BLOCK, &children, NULL);
-	program = fork();
+	program = fork_into(group);
 	must(program, "a process on", fields[0]);
 	if (program == 0) {
 		close(connection);
