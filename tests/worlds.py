@@ -127,11 +127,12 @@ def _command_line(process: Path) -> str:
 
 
 def traces() -> dict[str, list[str]]:
-    """Return what a world that is not private enough would change: the machine's interfaces, mounts and bridges."""
+    """Return what a world that is not private enough would change: the machine's interfaces, mounts, control groups and bridges."""
     mounts = [line.split(" - ")[0].split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return {
         "interfaces": sorted(path.name for path in Path("/sys/class/net").iterdir()),
         "mounts": sorted(mounts),
+        "groups": sorted(str(path) for path in Path("/sys/fs/cgroup").rglob("fabric-*")),
         "run": sorted(str(path) for name in ("netns", "fabric", "openvswitch") for path in _below(Path("/run") / name)),
     }
 

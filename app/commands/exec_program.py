@@ -179,7 +179,7 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     with (
         live_fabric(fabric, lanes, routing, options.capture, export_of(options), options.verbs) as live,
         mountable(live, hosts, files),
-        Programs(fabric.mtu_bytes) as programs,
+        Programs(fabric) as programs,
     ):
         starting = Starting(live, _environment(fabric, hosts, options), options, programs)
         shared = SharedFiles(options.share, Path.cwd())

@@ -6,19 +6,21 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from rich.markup import escape
 from rich.table import Table
 
 from fabric.errors import EmulationError
 from fabric.model.identity import NodeId
-from fabric.model.network import Port
+from fabric.model.network import Fabric, Port
 from fabric.units import format_size
 from fabric.world.programs.sent_bytes import SentBytes
 
 _MOST_ROWS = 16
-_LONGEST_WORDS = 48
-ALL, NOBODY = "all programs", "no program (the kernel's own answers)"
+_LONGEST_WORDS = 40
+ALL, NONE, NOBODY = "all programs", "none was started", "no program (the kernel's own answers)"
 
 PortBytes = Mapping[tuple[Port, str], int]
 """The bytes that ports have sent in each lane."""
@@ -36,13 +38,13 @@ class Sent:
 class Programs:
     """The programs of one command, in the order in which they start. A context; what is counted is read within."""
 
-    def __init__(self, mtu_bytes: int) -> None:
+    def __init__(self, fabric: Fabric) -> None:
         self._words: list[str] = []
         self._count: SentBytes | None = None
-        try:
-            self._count = SentBytes(mtu_bytes)
-        except EmulationError:  # Hosts are counted then.
+        if fabric.hosts_with_inside:  # What a GPU sends to another one of its node leaves by an interface, too.
             return
+        with suppress(EmulationError):  # Hosts are counted then.
+            self._count = SentBytes(fabric.mtu_bytes)
 
     def __enter__(self) -> Programs:
         return self
@@ -64,9 +66,15 @@ class Programs:
         counted = self._count.sent()
         places = {str(host): place for place, host in enumerate(by_host)}
         order = sorted(counted, key=lambda one: (places.get(one[1], len(places)), one[1], one[0]))
-        rows = [Sent(host, self._words[number], counted[number, host]) for number, host in order]
+        same = Counter[tuple[str, str]]()
+        rows = []
+        for number, host in order:
+            words = self._words[number]
+            same[host, words] += 1
+            name = words if same[host, words] == 1 else f"{words} ({same[host, words]})"
+            rows.append(Sent(host, name, counted[number, host]))
         started = {row.host for row in rows}
-        rows += [Sent(str(host), ALL, size) for host, size in by_host.items() if str(host) not in started]
+        rows += [Sent(str(host), NONE, size) for host, size in by_host.items() if str(host) not in started]
         others = sum(by_host.values()) - sum(row.bytes for row in rows if row.host in places)
         return [*rows, Sent("", NOBODY, others)] if others > 0 else rows
 
@@ -89,7 +97,7 @@ def sent_table(rows: Sequence[Sent]) -> Table:
     table = Table("host", "program", "sent", title="Bytes that each program sent over the fabric")
     shown = rows if len(rows) <= _MOST_ROWS else rows[: _MOST_ROWS - 1]
     for row in shown:
-        table.add_row(row.host, row.program, format_size(row.bytes))
+        table.add_row(row.host, escape(row.program), format_size(row.bytes))
     if more := [row.bytes for row in rows[len(shown) :]]:
         table.add_row(f"{len(more)} more", "", f"{format_size(min(more))} to {format_size(max(more))} each")
     return table
