@@ -1,4 +1,4 @@
-"""Sends as it is told, for tests of who is said to have sent it: ``listen``, or ``tcp`` or ``udp`` with HOST and BYTES."""
+"""Sends what it is asked to, to test who is said to have sent it: ``listen``, or ``tcp`` or ``udp``, HOST and BYTES."""
 
 from __future__ import annotations
 

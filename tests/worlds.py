@@ -127,7 +127,7 @@ def _command_line(process: Path) -> str:
 
 
 def traces() -> dict[str, list[str]]:
-    """Return what a world that is not private enough would change: the machine's interfaces, mounts, control groups and bridges."""
+    """Return what a world that is not private enough would change: interfaces, mounts, control groups, bridges."""
     mounts = [line.split(" - ")[0].split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return {
         "interfaces": sorted(path.name for path in Path("/sys/class/net").iterdir()),

@@ -107,9 +107,7 @@ def silence(rows: Sequence[Sent]) -> str:
     """Return a note of programs that sent nothing where others did; nothing if there are none."""
     rows = [row for row in rows if row.program != NOBODY]
     on_host = Counter(row.host for row in rows)
-    silent = [
-        row.host if on_host[row.host] == 1 else f"{row.program} on {row.host}" for row in rows if row.bytes == 0
-    ]
+    silent = [row.host if on_host[row.host] == 1 else f"{row.program} on {row.host}" for row in rows if row.bytes == 0]
     if not silent or len(silent) == len(rows):
         return ""
     return (

@@ -20,6 +20,6 @@ def test_a_host_has_all_to_itself_but_what_is_shared_on_purpose(command: Command
 
 def test_each_program_is_said_to_have_sent_what_it_sent(command: Command) -> None:
     with nothing_left(command):
-        done = command.run("exec", TINY, *sent_checks.WORDS)
+        done = command.run("exec", *sent_checks.WORDS)
     assert done.returncode == 0, done.stdout + done.stderr
     sent_checks.check(done.stderr)

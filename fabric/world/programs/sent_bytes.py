@@ -1,4 +1,4 @@
-"""What each of several programs sends by its hosts' NICs, whichever processes it starts there, and by ``ssh`` elsewhere.
+"""What each of several programs sends by the NICs of its hosts, with all processes that it starts there or by ``ssh``.
 
 A program has a control group per host, into which its processes are cloned (``host_programs.c``); the kernel knows of
 each socket in which group it was made, queue pairs of RDMA verbs among them. A BPF program on the groups adds up what
@@ -92,7 +92,7 @@ class SentBytes:
         place = _MOUNTED / own.lstrip("/")
         for left in place.glob(f"{_PREFIX}*/"):
             _remove_unused(left)
-        root = place / f"{_PREFIX}{os.stat('/proc/self/ns/net').st_ino}-{os.getpid()}"
+        root = place / f"{_PREFIX}{Path('/proc/self/ns/net').stat().st_ino}-{os.getpid()}"
         root.mkdir()
         self._descriptors.append(_held(root))
         return root
@@ -232,4 +232,3 @@ def _add(table: int) -> list[bytes]:
         instruction(0x15, to=0, offset=1, immediate=0),
         instruction(0xDB, to=0, source=7),  # Atomically.
     ]
-

@@ -74,5 +74,5 @@ def test_of_many_programs_the_rest_is_one_line() -> None:
     out = io.StringIO()
     Console(file=out, width=80).print(sent_table([Sent(f"h{number}", "[x]", number) for number in range(40)]))
     lines = out.getvalue().splitlines()
-    assert "[x]" in lines[3]
+    assert any("[x]" in line for line in lines)
     assert any("25 more" in line and "15 B to 39 B each" in line for line in lines)
