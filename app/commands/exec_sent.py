@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
@@ -55,7 +56,7 @@ class Programs:
 
     def environment(self, command: Sequence[str]) -> dict[str, str]:
         """Return what has a program counted that starts now."""
-        self._words.append(_shortened(shlex.join(command)))
+        self._words.append(_shortened(shlex.join([Path(command[0]).name, *command[1:]])))
         return {} if self._count is None else self._count.environment(len(self._words) - 1)
 
     def sent(self, by_host: Mapping[NodeId, int]) -> list[Sent]:
@@ -94,7 +95,7 @@ def sent_by(hosts: Iterable[NodeId], sent: PortBytes) -> dict[NodeId, int]:
 
 def sent_table(rows: Sequence[Sent]) -> Table:
     """Return a table of what programs sent; of many, the range of those that have no line of their own."""
-    table = Table("host", "program", "sent", title="Bytes that each program sent over the fabric")
+    table = Table("host", "program", "sent", title="Bytes sent by each program")
     shown = rows if len(rows) <= _MOST_ROWS else rows[: _MOST_ROWS - 1]
     for row in shown:
         table.add_row(row.host, escape(row.program), format_size(row.bytes))

@@ -64,6 +64,7 @@
 
 extern char **environ;
 static const char *self = "host";
+static char **own_words; /* By which this process was started. */
 
 static void fail(int code, const char *format, ...)
 {
@@ -531,9 +532,13 @@ static void serve_host(void)
 
 /* Making a host ------------------------------------------------------------------------------------------------------ */
 
-/* Who looks for the processes of a rank by its environment must not take process 1 for one, whose first program it was. */
-static void forget_environment(void)
+/* Who looks for the processes of a rank by environment or words must not take process 1 for one, whose first program it
+ * was. */
+static void forget_program(void)
 {
+	for (char **word = own_words; *word; word++)
+		memset(*word, 0, strlen(*word));
+	strcpy(own_words[0], "host"); /* Where "fabric-host" stood. */
 	for (char **entry = environ; *entry; entry++)
 		memset(*entry, 0, strlen(*entry));
 	clearenv();
@@ -579,7 +584,7 @@ static pid_t make_first(const char *host)
 		if (first == 0) {
 			setsid();
 			furnish(host);
-			forget_environment();
+			forget_program();
 			prctl(PR_SET_NAME, "host");
 			if (write(ready[1], "1", 1) != 1)
 				_exit(126);
@@ -816,6 +821,7 @@ static int enter(int count, char **arguments)
  * environment, each with its NUL. The answer: the exit code. */
 struct request {
 	uint32_t bytes;
+	uint32_t terminal; /* Make one for the command, as ssh -tt asks. */
 };
 
 static bool whole(int file, void *buffer, size_t bytes, bool sends)
@@ -855,6 +861,31 @@ static bool take_streams(int connection, struct request *asked)
 	return true;
 }
 
+/* Make a terminal; return its end here, and in `other` the one of a program. */
+static int make_terminal(int *other)
+{
+	struct winsize size = { .ws_row = 24, .ws_col = 80 };
+	int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+	must(terminal, "a terminal", "");
+	must(unlockpt(terminal), "unlocking", "a terminal");
+	*other = ioctl(terminal, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	must(*other, "opening", "a terminal");
+	ioctl(terminal, TIOCSWINSZ, &size);
+	return terminal;
+}
+
+/* Pass on what there is to read; false at its end. */
+static bool passed(int from, int to)
+{
+	char said[4096];
+	ssize_t bytes = read(from, said, sizeof(said)), done = 0, part = 1;
+
+	for (; done < bytes && part > 0; done += part)
+		part = write(to, said + done, bytes - done);
+	return bytes > 0 && part > 0;
+}
+
 /* The shell that sshd runs a command by: the one of the account. */
 static const char *account_shell(void)
 {
@@ -863,12 +894,17 @@ static const char *account_shell(void)
 	return account && account->pw_shell[0] && access(account->pw_shell, X_OK) == 0 ? account->pw_shell : "/bin/sh";
 }
 
-static void run_for_ssh(const char *host, const char *directory, const char *command, char **environment)
+static void run_for_ssh(const char *host, const char *directory, const char *command, char **environment, int terminal)
 {
 	const char *shell = account_shell(), *name = strrchr(shell, '/');
 	char *words[] = { (char *)(name ? name + 1 : shell), "-c", (char *)command, NULL };
 
 	setsid();
+	if (terminal >= 0) {
+		for (int stream = 0; stream < 3; stream++)
+			dup2(terminal, stream);
+		ioctl(0, TIOCSCTTY, 0);
+	}
 	environ = environment;
 	setenv("FABRIC_HOST", host, 1);
 	if (!command[0])
@@ -880,21 +916,28 @@ static void run_for_ssh(const char *host, const char *directory, const char *com
 	_exit(127);
 }
 
-/* Wait for a program; once the client has gone, hang up on it as sshd does for one with a terminal. */
-static int attend(pid_t program, int connection)
+/* Wait for a program, and pass on what is typed into its terminal and shown there, if it has one (else below 0). Once the
+ * client has gone, hang up on it as sshd does for one with a terminal. */
+static int attend(pid_t program, int connection, int terminal)
 {
-	struct pollfd seen[2] = { { .fd = connection, .events = POLLIN } };
+	struct pollfd seen[4] = { { .fd = connection, .events = POLLIN } };
 	sigset_t children;
 	int status;
 
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
 	seen[1] = (struct pollfd){ .fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), .events = POLLIN };
+	seen[2] = (struct pollfd){ .fd = terminal < 0 ? -1 : 0, .events = POLLIN };
+	seen[3] = (struct pollfd){ .fd = terminal, .events = POLLIN };
 	while (waitpid(program, &status, WNOHANG) == 0) {
 		char said[128];
 
-		if (poll(seen, 2, -1) < 0 && errno != EINTR)
+		if (poll(seen, 4, -1) < 0 && errno != EINTR)
 			break;
+		if (seen[2].revents && !passed(0, terminal))
+			seen[2].fd = -1;
+		if (seen[3].revents && !passed(terminal, 1))
+			seen[3].fd = -1;
 		while (read(seen[1].fd, said, sizeof(said)) > 0)
 			;
 		if (seen[0].revents) {
@@ -902,6 +945,9 @@ static int attend(pid_t program, int connection)
 			seen[0].fd = -1;
 		}
 	}
+	if (terminal >= 0 && fcntl(terminal, F_SETFL, O_NONBLOCK) == 0)
+		while (passed(terminal, 1))
+			;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : USAGE;
 }
 
@@ -940,7 +986,7 @@ static void answer(int connection)
 	size_t count = 0;
 	sigset_t children;
 	pid_t program;
-	int group;
+	int group, terminal = -1, other = -1;
 
 	if (!take_streams(connection, &asked) || asked.bytes > MOST_BYTES)
 		return;
@@ -957,6 +1003,8 @@ static void answer(int connection)
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
 	group = group_of_client(connection, fields[0]);
+	if (asked.terminal)
+		terminal = make_terminal(&other);
 	enter_host(fields[0]);
 	sigprocmask(SIG_BLOCK, &children, NULL);
 	program = fork_into(group);
@@ -965,11 +1013,15 @@ static void answer(int connection)
 		close(connection);
 		sigprocmask(SIG_UNBLOCK, &children, NULL);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		run_for_ssh(fields[0], fields[1], fields[2], environment);
+		run_for_ssh(fields[0], fields[1], fields[2], environment, other);
 	}
-	for (int stream = 0; stream < 3; stream++)
+	for (int stream = terminal < 0 ? 0 : 2; stream < 3; stream++)
 		close(stream);
-	code = attend(program, connection);
+	if (terminal >= 0) {
+		close(other);
+		signal(SIGPIPE, SIG_IGN);
+	}
+	code = attend(program, connection, terminal);
 	whole(connection, &code, sizeof(code), true);
 }
 
@@ -1012,7 +1064,8 @@ static int serve(void)
 
 struct call {
 	const char *host;
-	bool empty_stdin, background, no_command, subsystem;
+	bool empty_stdin, background, no_command, subsystem, shows_settings;
+	int terminal; /* How often -t was given. */
 };
 
 static bool is_furnishable(const char *host)
@@ -1078,6 +1131,8 @@ static void take_option(int option, struct call *call)
 	call->background |= option == 'f';
 	call->no_command |= option == 'N';
 	call->subsystem |= option == 's';
+	call->shows_settings |= option == 'G';
+	call->terminal += option == 't';
 }
 
 /* Return the program of a subsystem, which sftp asks for. */
@@ -1163,7 +1218,7 @@ static void ask(int connection, const struct call *call, const char *command)
 			add(&text, &bytes, *entry);
 	if (bytes > MOST_BYTES)
 		fail(USAGE, "%zu bytes of command and environment; at most %u", bytes, MOST_BYTES);
-	asked.bytes = bytes;
+	asked = (struct request){ .bytes = bytes, .terminal = call->terminal > 1 && !isatty(0) };
 	head->cmsg_level = SOL_SOCKET;
 	head->cmsg_type = SCM_RIGHTS;
 	head->cmsg_len = CMSG_LEN(sizeof(streams));
@@ -1177,7 +1232,7 @@ static int client(int count, char **arguments)
 	struct sockaddr_un address = address_of_server();
 	struct call call = { 0 };
 	int option, connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	const char *wanted;
+	const char *wanted = NULL;
 	int32_t code;
 
 	while (true) {
@@ -1194,7 +1249,9 @@ static int client(int count, char **arguments)
 	}
 	if (!call.host)
 		fail(USAGE, "usage: %s [OPTION ...] HOST [COMMAND ...]", self);
-	if (call.no_command)
+	if (call.shows_settings)
+		printf("host %s\nuser root\nhostname %s\nport 22\n", wanted, call.host);
+	if (call.no_command || call.shows_settings)
 		return 0;
 	if (call.empty_stdin || fcntl(0, F_GETFD) < 0)
 		dup2(open("/dev/null", O_RDWR), 0);
@@ -1210,6 +1267,7 @@ int main(int count, char **arguments)
 {
 	const char *slash = strrchr(arguments[0], '/');
 
+	own_words = arguments;
 	self = slash ? slash + 1 : arguments[0];
 	if (strcmp(self, "ssh") == 0 || strcmp(self, "rsh") == 0 || strcmp(self, "remsh") == 0)
 		return client(count, arguments);
