@@ -90,17 +90,26 @@ class SentBytes:
             mount("cgroup2", _MOUNTED, NOSUID | NODEV | NOEXEC)
         own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
         place = _MOUNTED / own.lstrip("/")
-        for left in place.glob(f"{_PREFIX}*/"):
-            _remove_unused(left)
         root = place / f"{_PREFIX}{Path('/proc/self/ns/net').stat().st_ino}-{os.getpid()}"
-        root.mkdir()
-        self._descriptors.append(_held(root))
+        alone = _held(place, wait=True)  # Nobody removes what is not held yet.
+        try:
+            for left in place.glob(f"{_PREFIX}*/"):
+                _remove_unused(left)
+            root.mkdir()
+            self._descriptors.append(_held(root))
+        finally:
+            os.close(alone)
         return root
 
 
-def _held(root: Path) -> int:
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _held(group: Path, wait: bool = False) -> int:
+    """Return a descriptor of a group that nobody else holds until it is closed. Raises OSError if another does."""
+    descriptor = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
