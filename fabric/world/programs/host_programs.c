@@ -654,15 +654,26 @@ static int group_on(const char *place, const char *host)
 	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Fork into a control group, if there is one: to move a process there later would wait for all others. */
+/* Fork into a control group, if there is one. To move a process there later would wait for all others, and is done only
+ * where a system call is not let through. */
 static pid_t fork_into(int group)
 {
 	struct {
 		uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, group;
 	} how = { .flags = INTO_GROUP, .exit_signal = SIGCHLD, .group = group };
 	pid_t child = group < 0 ? -1 : syscall(SYS_clone3, &how, sizeof(how));
+	int members;
 
-	return child < 0 ? fork() : child;
+	if (child >= 0)
+		return child;
+	child = fork();
+	if (child == 0 && group >= 0) {
+		members = openat(group, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+		if (members < 0 || write(members, "0", 1) < 0)
+			fprintf(stderr, "%s: what this program sends is not counted as its own: %s\n", self, strerror(errno));
+		close(members);
+	}
+	return child;
 }
 
 static void enter_host(const char *host)
