@@ -27,6 +27,8 @@ SSH = {
     "signal": ["ssh", "OTHER", "kill -9 $$"],
     "nobody": ["ssh", "no-such-host", "true"],
     "forwarding": ["ssh", "-L", "1:localhost:1", "OTHER", "true"],
+    "terminal": ["ssh", "-tt", "OTHER", "tty; exit 5"],
+    "settings": ["ssh", "-G", "OTHER"],
     "names": ["ssh", "OTHER", "ls /sys/class/net; echo $FABRIC_HOST"],
 }
 MARK = "left-behind"
@@ -98,6 +100,7 @@ def main() -> None:
         "netlink": sorted(name for _, name in socket.if_nameindex()),
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "ids": {kind: str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("ipc", "mnt", "net", "pid", "uts")},
+        "first_process": Path("/proc/1/cmdline").read_text().strip("\0"),
         "processes": sum(path.name.isdigit() for path in Path("/proc").iterdir()),
         "left": sorted(str(path) for place in ("/tmp", "/run", "/dev/shm") for path in Path(place).glob(f"{MARK}*")),
         "unknown_name": found,

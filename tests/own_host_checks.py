@@ -27,12 +27,16 @@ def check(seen: dict[str, Any], host: str, other: str) -> None:
     assert seen["locks"] == 0o1777
     assert seen["rdma"] == [], "without --verbs programs find no RDMA device, and take sockets"
     assert seen["looked_up_s"] < 5, "the machine's resolver takes ten seconds to give up"
+    assert seen["first_process"] == "host", "who looks for a program finds only that"
     assert seen["processes"] < 10, "a host sees its own processes only"
     ssh = seen["ssh"]
     for way in ("plain", "options", "user", "address", "url", "rsh"):
         assert ssh[way] == [0, other], way
     assert ssh["code"] == [7, ""]
     assert ssh["quoting"] == [0, "a  b 2"]
+    assert ssh["terminal"][0] == 5
+    assert str(ssh["terminal"][1]).startswith("/dev/pts/")
+    assert f"hostname {other}\nport 22" in ssh["settings"][1]
     assert ssh["signal"][0] == 255
     assert ssh["nobody"] == [255, "ssh: Could not resolve hostname no-such-host: Name or service not known"]
     assert ssh["forwarding"][0] == 255

@@ -86,17 +86,6 @@ def _state_of(path: Path, sockets_only: bool) -> Iterator[tuple[Path, tuple[int,
         yield path, (found.st_mtime_ns, found.st_size)
 
 
-def silence(by_host: Mapping[NodeId, int]) -> str:
-    """Return a note of hosts whose programs sent nothing where others did; nothing if there are none."""
-    silent = [str(host) for host, size in by_host.items() if size == 0]
-    if not silent or len(silent) == len(by_host):
-        return ""
-    return (
-        f"note: {', '.join(silent)} sent nothing over the fabric: a program there exchanged nothing, or by a file that "
-        "hosts share"
-    )
-
-
 def shared_note(by_host: Mapping[NodeId, int], changed: Sequence[str]) -> str:
     """Return a note of files and sockets that programs of several hosts may have talked by; nothing if there are
     none."""

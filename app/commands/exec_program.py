@@ -13,15 +13,17 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 
 from app.commands.exec_files import add_files_option, files_config, mountable, require_clients
 from app.commands.exec_gpus import add_gpu_options, gpu_environment, require_gpus, torchrun_environment
-from app.commands.exec_notes import ListeningSink, SharedFiles, gpus_note, shared_note, silence
+from app.commands.exec_notes import ListeningSink, SharedFiles, gpus_note, shared_note
+from app.commands.exec_sent import PortBytes, Programs, sent_by, sent_table, silence
 from app.commands.live import groundwork_asked, lanes_of, live_fabric, routing_of
 from app.commands.options import (
     add_capture_option,
@@ -39,7 +41,7 @@ from fabric.errors import TrafficError, UsageError
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.model.network import Fabric, Port
+from fabric.model.network import Fabric
 from fabric.units import format_size
 from fabric.world import engines, inside
 from fabric.world.engine import Front
@@ -60,8 +62,6 @@ _ONE_STREAM = "--one-stream"
 """For ourselves: a world, and a guest above all, does not see where our streams lead."""
 _END_S = 5.0
 _USUAL_TIMEOUT_S = 3600.0
-_MOST_ROWS = 16
-"""Hosts of which a table says what each has sent."""
 _Running = tuple[NodeId, subprocess.Popen[bytes], list[threading.Thread]]
 """A program on a host, and what passes on its output."""
 _SERVERS_READY_S, _FIRST_LOOK_S, _LOOK_S = 5.0, 0.0005, 0.05
@@ -179,14 +179,15 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     with (
         live_fabric(fabric, lanes, routing, options.capture, export_of(options), options.verbs) as live,
         mountable(live, hosts, files),
+        Programs(fabric) as programs,
     ):
-        environment = _environment(fabric, hosts, options)
+        starting = Starting(live, _environment(fabric, hosts, options), options, programs)
         shared = SharedFiles(options.share, Path.cwd())
         before = lane_counters(live.emulation, "sent_bytes")
-        servers = [_start(live, host, command, environment, options) for host, command in beside]
+        servers = [starting.start(host, command, {}) for host, command in beside]
         readers = [reader for server in servers for reader in pass_on(server, stdout, stderr, b"")]
         await_servers([host for host, _ in beside], servers)
-        failed = _run_all(live, hosts, options, environment, (stdout, stderr), servers)
+        failed = _run_all(starting, hosts, (stdout, stderr), servers)
         ended = [server.poll() for server in servers]
         for server in servers:
             _end(server)
@@ -195,11 +196,11 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
         after = lane_counters(live.emulation, "sent_bytes")
         sent = {counter: after[counter] - before[counter] for counter in after}
         ERR.print(_lanes_table(live, sent))
-        by_host = _sent_by(dict.fromkeys([*hosts, *(host for host, _ in beside)]), sent)
-        if 1 < len(by_host) <= _MOST_ROWS:
-            ERR.print(_hosts_table(by_host))
+        by_host = sent_by(dict.fromkeys([*hosts, *(host for host, _ in beside)]), sent)
+        by_program = programs.sent(by_host)
+        ERR.print(sent_table(by_program))
         changed = shared.changed()
-    for note in (silence(by_host), shared_note(by_host, changed), gpus_note((stdout, stderr))):
+    for note in (silence(by_program), shared_note(by_host, changed), gpus_note((stdout, stderr))):
         if note:
             _say(note)
     for (host, command), code in zip(beside, ended, strict=True):
@@ -208,7 +209,7 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     for host, code in failed:
         _say(f"{host}: {shlex.join(options.program)} {_ending(code)}")
     if options.record is not None:
-        write_recording(fabric, hosts, sum(_sent_by(fabric.hosts, sent).values()), options.record)
+        write_recording(fabric, hosts, sum(sent_by(fabric.hosts, sent).values()), options.record)
     if failed and current_engine().has_own_kernel:
         seen = (
             "of this machine's /tmp, /run and /dev programs in virtual time see only directories that the command names"
@@ -274,16 +275,24 @@ def _background(fabric: Fabric, text: str) -> tuple[NodeId, list[str]]:
     return fabric.host_named(host), words
 
 
-def _start(
-    live: LiveFabric, host: NodeId, command: Sequence[str], environment: dict[str, str], options: argparse.Namespace
-) -> subprocess.Popen[bytes]:
-    """Start a program whose output comes by pipes, in a session of its own: Ctrl-C is ours to handle."""
-    stderr = subprocess.STDOUT if options.one_stream else subprocess.PIPE
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": stderr}
-    try:
-        return live.emulation.popen(host, command, env=environment, start_new_session=True, **streams)
-    except OSError as error:
-        raise TrafficError(f"{host}: cannot start {command[0]!r}: {error.strerror}") from error
+@dataclass(frozen=True)
+class Starting:
+    """What programs have in common: where they start, with which environment, and what counts them."""
+
+    live: LiveFabric
+    environment: Mapping[str, str]
+    options: argparse.Namespace
+    programs: Programs
+
+    def start(self, host: NodeId, command: Sequence[str], own: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start a program whose output comes by pipes, in a session of its own: Ctrl-C is ours to handle."""
+        stderr = subprocess.STDOUT if self.options.one_stream else subprocess.PIPE
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": stderr}
+        environment = {**self.environment, **own, **self.programs.environment(command)}
+        try:
+            return self.live.emulation.popen(host, command, env=environment, start_new_session=True, **streams)
+        except OSError as error:
+            raise TrafficError(f"{host}: cannot start {command[0]!r}: {error.strerror}") from error
 
 
 def await_servers(hosts: Sequence[NodeId], servers: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -300,22 +309,21 @@ def await_servers(hosts: Sequence[NodeId], servers: Sequence[subprocess.Popen[by
 
 
 def _run_all(
-    live: LiveFabric,
+    starting: Starting,
     hosts: Sequence[NodeId],
-    options: argparse.Namespace,
-    environment: dict[str, str],
     sinks: tuple[Sink, Sink],
     servers: Sequence[subprocess.Popen[bytes]],
 ) -> list[tuple[NodeId, int]]:
     """Return the hosts whose program failed, with its exit code. Raises TrafficError if one does not end in time."""
+    options = starting.options
     running: list[_Running] = []
     places = hosts[:1] if options.first_only else hosts
     try:
         with held_back():
             for rank, host in enumerate(places):
-                own = own_environment(live.fabric, hosts, rank)
+                own = own_environment(starting.live.fabric, hosts, rank)
                 own |= torchrun_environment(options, own)
-                process = _start(live, host, options.program, environment | own, options)
+                process = starting.start(host, options.program, own)
                 name = f"[{host}] ".encode() if len(places) > 1 else None
                 running.append((host, process, pass_on(process, *sinks, name)))
         return _await_all(running, options, servers)
@@ -390,11 +398,7 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
             os.killpg(process.pid, number)
 
 
-Sent = Mapping[tuple[Port, str], int]
-"""The bytes that ports have sent in each lane."""
-
-
-def _lanes_table(live: LiveFabric, sent: Sent) -> Table:
+def _lanes_table(live: LiveFabric, sent: PortBytes) -> Table:
     """Return a table of the bytes that each lane carried."""
     hosts = [port for host in live.fabric.hosts for port in live.fabric.ports_of[host]]
     table = Table("lane", "sent by hosts", "most at one port", title="Bytes carried by each lane")
@@ -403,19 +407,4 @@ def _lanes_table(live: LiveFabric, sent: Sent) -> Table:
         carried = sent[busiest, lane.name]
         most = f"{format_size(carried)} at {busiest}" if carried else ""
         table.add_row(lane.name, format_size(sum(sent[port, lane.name] for port in hosts)), most)
-    return table
-
-
-def _sent_by(hosts: Iterable[NodeId], sent: Sent) -> dict[NodeId, int]:
-    """Return the bytes that each host's NICs sent."""
-    of_node: Counter[NodeId] = Counter()
-    for (port, _), size in sent.items():
-        of_node[port.node] += size
-    return {host: of_node[host] for host in hosts}
-
-
-def _hosts_table(by_host: Mapping[NodeId, int]) -> Table:
-    table = Table("host", "sent", title="Bytes sent by the NICs of each host")
-    for host, size in by_host.items():
-        table.add_row(str(host), format_size(size))
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests import sent_checks
 from tests.own_host_checks import COMMAND, HOSTS, check_both
 from tests.virtual.command import TINY, VirtualCommand
 
@@ -23,6 +24,12 @@ def test_a_host_that_sends_nothing_where_others_do_is_named(command: VirtualComm
     done = command.run("exec", TINY, "z0h000", "z1h000", *server, "--", *program)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "note: z1h000 sent nothing over the fabric" in done.stderr
+
+
+def test_each_program_is_said_to_have_sent_what_it_sent(command: VirtualCommand) -> None:
+    done = command.run("exec", *sent_checks.WORDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sent_checks.check(done.stderr, sent_again=0.0)
 
 
 TALK = """

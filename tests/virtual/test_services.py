@@ -17,6 +17,7 @@ HOSTS = ("z0h000", "z0h001", "z0h002")
 LINK_BPS = 200e9
 ETCD = Library("etcd", "etcd", (), packages=("etcd-server", "etcd-client"))
 NGINX = Library("nginx", "nginx and wrk", (), packages=("nginx", "wrk", "libluajit-5.1-2"))
+RAY = Library("ray", "Ray", (), wheels=("ray==2.60.0",))
 DASK = Library("dask", "Dask", (), wheels=("dask[distributed]==2026.8.0", "numpy==2.4.6"))
 
 
@@ -88,3 +89,36 @@ with Client("tcp://z0h000:8786", timeout=30) as client:
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("{"))
     assert json.loads(line) == {"hosts": ["10.0.0.2", "10.0.0.3"], "sum": float(2**20)}
+
+
+def test_ray_runs_tasks_on_both_of_its_nodes(command: VirtualCommand) -> None:
+    home = installed(RAY)
+    (command.here / "driver.py").write_text(
+        """
+import json, socket, time
+import ray
+@ray.remote(num_cpus=1)
+def where():
+    time.sleep(0.2)
+    return socket.gethostname()
+ray.init(address="10.0.0.1:6379", _node_ip_address="10.0.0.1", log_to_driver=False)
+while sum(node["Alive"] for node in ray.nodes()) < 2:
+    time.sleep(0.1)
+ray.get([where.remote(), where.remote()])
+began = time.monotonic()
+names = ray.get([where.remote(), where.remote()])
+print(json.dumps({"names": sorted(names), "took_s": time.monotonic() - began}), flush=True)
+"""
+    )
+    start = f"export HOME=/tmp; exec {home}/bin/ray start --num-cpus 1 --disable-usage-stats --block"
+    head = f"{start} --head --port 6379 --node-ip-address 10.0.0.1 --include-dashboard=false"
+    node = f"sleep 30; {start} --address 10.0.0.1:6379 --node-ip-address 10.0.0.3"
+    beside = {"z0h000": head, "z0h002": node}
+    options = [word for host, words in beside.items() for word in ("--background", f"{host}=sh -c '{words}'")]
+    driver = f"sleep 60; HOME=/tmp exec {home}/bin/python driver.py"
+    done = command.run("exec", FABRIC[0], "z0h000", *FABRIC[1:], *options, "--", "sh", "-c", driver)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if '"names"' in line)
+    found = json.loads(line)
+    assert found["names"] == ["z0h000", "z0h002"]
+    assert 0.2 <= found["took_s"] < 0.3, "both at the same time"

@@ -16,6 +16,7 @@ import pytest
 from scapy.utils import RawPcapReader
 
 from experiments.libraries.catalogue import library_named
+from tests.sent_checks import sent_by
 from tests.virtual.command import ROOT, VirtualCommand
 from tests.virtual.test_libraries import installed
 
@@ -42,6 +43,8 @@ def test_a_program_writes_to_another_hosts_memory_at_the_rate_of_the_link(comman
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" 65536")]
     assert rows, done.stdout
     assert all(float(row[3]) == pytest.approx(PAYLOAD_GBIT_S, rel=0.005) for row in rows)
+    (sent,) = (size for (host, _), size in sent_by(done.stderr).items() if host == "z0h000")
+    assert sent == pytest.approx(100 * 65536 * LINK_GBIT_S / PAYLOAD_GBIT_S, rel=0.01), "its writes, with their headers"
 
 
 def test_ucx_takes_rdma_by_its_own_choice_and_is_as_fast_as_the_link(command: VirtualCommand) -> None:

@@ -40,7 +40,8 @@ def programs_environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, s
 def own_environment(fabric: Fabric, hosts: Sequence[NodeId], rank: int) -> dict[str, str]:
     """Return what tells a program which of ``hosts`` it is on, and by which addresses it reaches the others."""
     host = hosts[rank]
-    names = {"FABRIC_HOST": host.name, "FABRIC_RANK": str(rank), "RANK": str(rank), "LOCAL_RANK": "0"}
+    local = hosts[:rank].count(host)
+    names = {"FABRIC_HOST": host.name, "FABRIC_RANK": str(rank), "RANK": str(rank), "LOCAL_RANK": str(local)}
     addresses = [_address(fabric, host, other) for other in hosts]
     return {
         **names,

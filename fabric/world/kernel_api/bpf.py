@@ -21,7 +21,10 @@ _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _PROG_LOAD = 0, 1, 2, 5
 _MAP_TYPE_HASH, _MAP_TYPE_ARRAY = 1, 2
 _ONLY = bytes(4)
 """The key of the only value of a map."""
-_PIN, _GET_PINNED, _INFORMATION = 6, 7, 15
+_PIN, _GET_PINNED, _INFORMATION, _CREATE_LINK = 6, 7, 15, 28
+_GROUPS_EGRESS = 1
+GROWING, UNSEEDED = 1, 64
+"""Flags of a table: memory is taken as entries come; nothing is drawn at random for it."""
 _ATTRIBUTES_BYTES = 128
 _LOG_BYTES = 1 << 18
 """The verifier tells of each instruction on each path: a program that it has no room to tell of is refused."""
@@ -41,6 +44,8 @@ class ProgramKind(IntEnum):
 
     SOCKET = 1
     PORT = 3
+    GROUP = 8
+    """What all sockets send that were made in a control group."""
 
 
 class Way(IntEnum):
@@ -116,9 +121,9 @@ def memory_of(size_bytes: int, what: str) -> int:
     return call(_MAP_CREATE, struct.pack("=IIIII", _MAP_TYPE_ARRAY, len(_ONLY), size_bytes, 1, 0), what)
 
 
-def table_of(key_bytes: int, value_bytes: int, entries: int, what: str) -> int:
+def table_of(key_bytes: int, value_bytes: int, entries: int, what: str, flags: int = 0) -> int:
     """Return the descriptor of an empty map from keys to values."""
-    return call(_MAP_CREATE, struct.pack("=IIIII", _MAP_TYPE_HASH, key_bytes, value_bytes, entries, 0), what)
+    return call(_MAP_CREATE, struct.pack("=IIIII", _MAP_TYPE_HASH, key_bytes, value_bytes, entries, flags), what)
 
 
 def write(memory: int, value: bytes, what: str) -> None:
@@ -174,6 +179,12 @@ def load(program: bytes, what: str, kind: ProgramKind = ProgramKind.PORT) -> int
         return call(_PROG_LOAD, attributes, what)
     except EmulationError as error:
         raise EmulationError(f"{error}; the kernel's verifier: {log.value.decode(errors='replace')}") from error
+
+
+def attach_to_group(program: int, group: int, what: str) -> int:
+    """Have a program see what is sent in a control group, by its directory, and those below, until the descriptor that
+    is returned is closed."""
+    return call(_CREATE_LINK, struct.pack("=IIII", program, group, _GROUPS_EGRESS, 0), what)
 
 
 def install_requests(

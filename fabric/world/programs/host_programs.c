@@ -52,14 +52,19 @@
 #define NICS FOLDER "/nics" /* Of all hosts, a line each: host, interface, Mbit/s. */
 #define VERBS FOLDER "/verbs" /* verbs.py knows it, too: it is there if NICs are RDMA devices, and names what to preload. */
 #define BINARIES "/run/fabric/bin"
+#define GROUPS "/sys/fs/cgroup" /* Of the run: control groups by which a program is counted. sent_bytes.py knows these, too. */
+#define OF_GROUPS "fabric-"
+#define GROUP_PLACE "FABRIC_PROGRAM_GROUP"
 #define MOST_BYTES (4u << 20) /* Of a command with its environment: twice what exec takes. */
 #define USUAL_FILES 1024 /* limits.py knows it, too. */
 #define USAGE 255 /* What ssh ends with if it fails by itself. */
 #define CLONE_TREE (1 | O_CLOEXEC | 0x8000) /* OPEN_TREE_CLONE and AT_RECURSIVE, which a C library before 2.36 lacks. */
 #define BY_DESCRIPTOR 4 /* MOVE_MOUNT_F_EMPTY_PATH */
+#define INTO_GROUP 0x200000000 /* CLONE_INTO_CGROUP */
 
 extern char **environ;
 static const char *self = "host";
+static char **own_words; /* By which this process was started. */
 
 static void fail(int code, const char *format, ...)
 {
@@ -527,9 +532,13 @@ static void serve_host(void)
 
 /* Making a host ------------------------------------------------------------------------------------------------------ */
 
-/* Who looks for the processes of a rank by its environment must not take process 1 for one, whose first program it was. */
-static void forget_environment(void)
+/* Who looks for the processes of a rank by environment or words must not take process 1 for one, whose first program it
+ * was. */
+static void forget_program(void)
 {
+	for (char **word = own_words; *word; word++)
+		memset(*word, 0, strlen(*word));
+	strcpy(own_words[0], "host"); /* Where "fabric-host" stood. */
 	for (char **entry = environ; *entry; entry++)
 		memset(*entry, 0, strlen(*entry));
 	clearenv();
@@ -575,7 +584,7 @@ static pid_t make_first(const char *host)
 		if (first == 0) {
 			setsid();
 			furnish(host);
-			forget_environment();
+			forget_program();
 			prctl(PR_SET_NAME, "host");
 			if (write(ready[1], "1", 1) != 1)
 				_exit(126);
@@ -633,6 +642,39 @@ static pid_t first_of(const char *host)
 }
 
 /* Running a command on a host -------------------------------------------------------------------------------------- */
+
+/* Open the control group of a program on a host, by the directory of that program; below 0 where none is counted. */
+static int group_on(const char *place, const char *host)
+{
+	char path[PATH_MAX];
+
+	if (!place || snprintf(path, sizeof(path), "%s/%s", place, host) >= PATH_MAX)
+		return -1;
+	mkdir(path, 0755);
+	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Fork into a control group, if there is one. To move a process there later would wait for all others, and is done only
+ * where a system call is not let through. */
+static pid_t fork_into(int group)
+{
+	struct {
+		uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, group;
+	} how = { .flags = INTO_GROUP, .exit_signal = SIGCHLD, .group = group };
+	pid_t child = group < 0 ? -1 : syscall(SYS_clone3, &how, sizeof(how));
+	int members;
+
+	if (child >= 0)
+		return child;
+	child = fork();
+	if (child == 0 && group >= 0) {
+		members = openat(group, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+		if (members < 0 || write(members, "0", 1) < 0)
+			fprintf(stderr, "%s: what this program sends is not counted as its own: %s\n", self, strerror(errno));
+		close(members);
+	}
+	return child;
+}
 
 static void enter_host(const char *host)
 {
@@ -754,15 +796,17 @@ static int enter(int count, char **arguments)
 	static const int passed[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 };
 	struct sigaction before[sizeof(passed) / sizeof(*passed)];
 	struct sigaction handled = { .sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART };
-	int status, tree;
+	int status, tree, group;
 
 	if (count < 5)
 		fail(2, "usage: fabric-host enter HOST DIRECTORY COMMAND...");
 	tree = tree_of(arguments[3]);
+	group = group_on(getenv(GROUP_PLACE), arguments[2]);
+	unsetenv(GROUP_PLACE);
 	enter_host(arguments[2]);
 	for (size_t one = 0; one < sizeof(passed) / sizeof(*passed); one++)
 		sigaction(passed[one], &handled, &before[one]);
-	inside = fork();
+	inside = fork_into(group);
 	must(inside, "a process on", arguments[2]);
 	if (inside == 0) {
 		for (size_t one = 0; one < sizeof(passed) / sizeof(*passed); one++)
@@ -788,6 +832,7 @@ static int enter(int count, char **arguments)
  * environment, each with its NUL. The answer: the exit code. */
 struct request {
 	uint32_t bytes;
+	uint32_t terminal; /* Make one for the command, as ssh -tt asks. */
 };
 
 static bool whole(int file, void *buffer, size_t bytes, bool sends)
@@ -827,6 +872,31 @@ static bool take_streams(int connection, struct request *asked)
 	return true;
 }
 
+/* Make a terminal; return its end here, and in `other` the one of a program. */
+static int make_terminal(int *other)
+{
+	struct winsize size = { .ws_row = 24, .ws_col = 80 };
+	int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+	must(terminal, "a terminal", "");
+	must(unlockpt(terminal), "unlocking", "a terminal");
+	*other = ioctl(terminal, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	must(*other, "opening", "a terminal");
+	ioctl(terminal, TIOCSWINSZ, &size);
+	return terminal;
+}
+
+/* Pass on what there is to read; false at its end. */
+static bool passed(int from, int to)
+{
+	char said[4096];
+	ssize_t bytes = read(from, said, sizeof(said)), done = 0, part = 1;
+
+	for (; done < bytes && part > 0; done += part)
+		part = write(to, said + done, bytes - done);
+	return bytes > 0 && part > 0;
+}
+
 /* The shell that sshd runs a command by: the one of the account. */
 static const char *account_shell(void)
 {
@@ -835,12 +905,17 @@ static const char *account_shell(void)
 	return account && account->pw_shell[0] && access(account->pw_shell, X_OK) == 0 ? account->pw_shell : "/bin/sh";
 }
 
-static void run_for_ssh(const char *host, const char *directory, const char *command, char **environment)
+static void run_for_ssh(const char *host, const char *directory, const char *command, char **environment, int terminal)
 {
 	const char *shell = account_shell(), *name = strrchr(shell, '/');
 	char *words[] = { (char *)(name ? name + 1 : shell), "-c", (char *)command, NULL };
 
 	setsid();
+	if (terminal >= 0) {
+		for (int stream = 0; stream < 3; stream++)
+			dup2(terminal, stream);
+		ioctl(0, TIOCSCTTY, 0);
+	}
 	environ = environment;
 	setenv("FABRIC_HOST", host, 1);
 	if (!command[0])
@@ -852,21 +927,28 @@ static void run_for_ssh(const char *host, const char *directory, const char *com
 	_exit(127);
 }
 
-/* Wait for a program; once the client has gone, hang up on it as sshd does for one with a terminal. */
-static int attend(pid_t program, int connection)
+/* Wait for a program, and pass on what is typed into its terminal and shown there, if it has one (else below 0). Once the
+ * client has gone, hang up on it as sshd does for one with a terminal. */
+static int attend(pid_t program, int connection, int terminal)
 {
-	struct pollfd seen[2] = { { .fd = connection, .events = POLLIN } };
+	struct pollfd seen[4] = { { .fd = connection, .events = POLLIN } };
 	sigset_t children;
 	int status;
 
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
 	seen[1] = (struct pollfd){ .fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), .events = POLLIN };
+	seen[2] = (struct pollfd){ .fd = terminal < 0 ? -1 : 0, .events = POLLIN };
+	seen[3] = (struct pollfd){ .fd = terminal, .events = POLLIN };
 	while (waitpid(program, &status, WNOHANG) == 0) {
 		char said[128];
 
-		if (poll(seen, 2, -1) < 0 && errno != EINTR)
+		if (poll(seen, 4, -1) < 0 && errno != EINTR)
 			break;
+		if (seen[2].revents && !passed(0, terminal))
+			seen[2].fd = -1;
+		if (seen[3].revents && !passed(terminal, 1))
+			seen[3].fd = -1;
 		while (read(seen[1].fd, said, sizeof(said)) > 0)
 			;
 		if (seen[0].revents) {
@@ -874,7 +956,36 @@ static int attend(pid_t program, int connection)
 			seen[0].fd = -1;
 		}
 	}
+	if (terminal >= 0 && fcntl(terminal, F_SETFL, O_NONBLOCK) == 0)
+		while (passed(terminal, 1))
+			;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : USAGE;
+}
+
+/* Open the control group that the client's program has on a host; below 0 where none is counted. */
+static int group_of_client(int connection, const char *host)
+{
+	char path[64], line[PATH_MAX], place[PATH_MAX + sizeof(GROUPS)];
+	struct ucred client = { 0 };
+	socklen_t size = sizeof(client);
+	FILE *groups;
+	int group = -1;
+
+	getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &client, &size);
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", client.pid);
+	groups = fopen(path, "re");
+	while (groups && group < 0 && fgets(line, sizeof(line), groups)) {
+		char *last = strrchr(line, '/');
+
+		if (strncmp(line, "0::", 3) != 0 || !strstr(line, "/" OF_GROUPS))
+			continue;
+		*last = '\0';
+		snprintf(place, sizeof(place), GROUPS "%s", line + 3);
+		group = group_on(place, host);
+	}
+	if (groups)
+		fclose(groups);
+	return group;
 }
 
 static void answer(int connection)
@@ -886,6 +997,7 @@ static void answer(int connection)
 	size_t count = 0;
 	sigset_t children;
 	pid_t program;
+	int group, terminal = -1, other = -1;
 
 	if (!take_streams(connection, &asked) || asked.bytes > MOST_BYTES)
 		return;
@@ -901,19 +1013,26 @@ static void answer(int connection)
 	signal(SIGCHLD, SIG_DFL);
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
+	group = group_of_client(connection, fields[0]);
+	if (asked.terminal)
+		terminal = make_terminal(&other);
 	enter_host(fields[0]);
 	sigprocmask(SIG_BLOCK, &children, NULL);
-	program = fork();
+	program = fork_into(group);
 	must(program, "a process on", fields[0]);
 	if (program == 0) {
 		close(connection);
 		sigprocmask(SIG_UNBLOCK, &children, NULL);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		run_for_ssh(fields[0], fields[1], fields[2], environment);
+		run_for_ssh(fields[0], fields[1], fields[2], environment, other);
 	}
-	for (int stream = 0; stream < 3; stream++)
+	for (int stream = terminal < 0 ? 0 : 2; stream < 3; stream++)
 		close(stream);
-	code = attend(program, connection);
+	if (terminal >= 0) {
+		close(other);
+		signal(SIGPIPE, SIG_IGN);
+	}
+	code = attend(program, connection, terminal);
 	whole(connection, &code, sizeof(code), true);
 }
 
@@ -956,7 +1075,8 @@ static int serve(void)
 
 struct call {
 	const char *host;
-	bool empty_stdin, background, no_command, subsystem;
+	bool empty_stdin, background, no_command, subsystem, shows_settings;
+	int terminal; /* How often -t was given. */
 };
 
 static bool is_furnishable(const char *host)
@@ -1022,6 +1142,8 @@ static void take_option(int option, struct call *call)
 	call->background |= option == 'f';
 	call->no_command |= option == 'N';
 	call->subsystem |= option == 's';
+	call->shows_settings |= option == 'G';
+	call->terminal += option == 't';
 }
 
 /* Return the program of a subsystem, which sftp asks for. */
@@ -1107,7 +1229,7 @@ static void ask(int connection, const struct call *call, const char *command)
 			add(&text, &bytes, *entry);
 	if (bytes > MOST_BYTES)
 		fail(USAGE, "%zu bytes of command and environment; at most %u", bytes, MOST_BYTES);
-	asked.bytes = bytes;
+	asked = (struct request){ .bytes = bytes, .terminal = call->terminal > 1 && !isatty(0) };
 	head->cmsg_level = SOL_SOCKET;
 	head->cmsg_type = SCM_RIGHTS;
 	head->cmsg_len = CMSG_LEN(sizeof(streams));
@@ -1121,7 +1243,7 @@ static int client(int count, char **arguments)
 	struct sockaddr_un address = address_of_server();
 	struct call call = { 0 };
 	int option, connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	const char *wanted;
+	const char *wanted = NULL;
 	int32_t code;
 
 	while (true) {
@@ -1138,7 +1260,9 @@ static int client(int count, char **arguments)
 	}
 	if (!call.host)
 		fail(USAGE, "usage: %s [OPTION ...] HOST [COMMAND ...]", self);
-	if (call.no_command)
+	if (call.shows_settings)
+		printf("host %s\nuser root\nhostname %s\nport 22\n", wanted, call.host);
+	if (call.no_command || call.shows_settings)
 		return 0;
 	if (call.empty_stdin || fcntl(0, F_GETFD) < 0)
 		dup2(open("/dev/null", O_RDWR), 0);
@@ -1154,6 +1278,7 @@ int main(int count, char **arguments)
 {
 	const char *slash = strrchr(arguments[0], '/');
 
+	own_words = arguments;
 	self = slash ? slash + 1 : arguments[0];
 	if (strcmp(self, "ssh") == 0 || strcmp(self, "rsh") == 0 || strcmp(self, "remsh") == 0)
 		return client(count, arguments);

@@ -41,12 +41,13 @@ def test_ctrl_c_while_programs_start_reaches_all() -> None:
     words = ["bash", "-c", SCRIPT]
     options = argparse.Namespace(program=words, timeout=60, first_only=False, one_stream=False, gpu=None)
     out = io.BytesIO()
+    live: Any = SimpleNamespace(emulation=emulation, fabric=FABRIC)
+    programs: Any = SimpleNamespace(environment=lambda command: {})
+    starting = exec_program.Starting(live, {"PATH": os.environ["PATH"]}, options, programs)
     with pytest.raises(KeyboardInterrupt):
         exec_program._run_all(
-            SimpleNamespace(emulation=emulation, fabric=FABRIC),  # type: ignore[arg-type]
+            starting,
             FABRIC.computes[:2],
-            options,
-            {"PATH": os.environ["PATH"]},
             (Sink(out), Sink(io.BytesIO())),
             (),
         )
