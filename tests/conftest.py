@@ -24,7 +24,7 @@ from fabric.world.engines import VIRTUAL
 from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from runs.launching.enter import IMPORTS
-from tests.rewriting import rewrite_own_part
+from tests import handed_files
 from tests.side_by_side import SideBySide
 
 CLONE_NEWNET = 0x40000000
@@ -75,7 +75,7 @@ def is_guest(item: pytest.Item) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C interrupt what tests start: a shell that runs them in the background has it ignored, by all below."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    rewrite_own_part(config)
+    handed_files.register(config)
     if not hasattr(config, "workerinput"):
         _keep_guests()
 
@@ -101,7 +101,11 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide | None:
     """Hand out files so that worlds and guests share the machine well."""
-    return SideBySide(config, log) if config.getoption("dist") == "loadfile" else None
+    if not handed_files.is_by_file(config):
+        return None
+    if (reporter := config.pluginmanager.getplugin("terminalreporter")) is not None:
+        reporter._show_progress_info = False  # It would count files in hundredths.
+    return SideBySide(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

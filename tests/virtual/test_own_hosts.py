@@ -20,7 +20,7 @@ def test_a_host_has_all_to_itself_but_what_is_shared_on_purpose(command: Virtual
 
 def test_a_host_that_sends_nothing_where_others_do_is_named(command: VirtualCommand) -> None:
     server = ["--background", "z0h001=iperf3 -s"]
-    program = ["sh", "-c", "[ $FABRIC_HOST = z1h000 ] || iperf3 -c z0h001 -n 64K"]
+    program = ["sh", "-c", "[ $FABRIC_HOST = z1h000 ] || iperf3 -c z0h001 -l 4K -n 8K"]
     done = command.run("exec", TINY, "z0h000", "z1h000", *server, "--", *program)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "note: z1h000 sent nothing over the fabric" in done.stderr
@@ -59,7 +59,7 @@ def test_what_hosts_exchange_by_files_that_they_share_is_named(command: VirtualC
 
 def test_packets_of_all_programs_are_in_the_lane_of_a_service_level(command: VirtualCommand) -> None:
     server = ["--queueing", "lanes", "--service-level", "nccl", "--background", "z0h001=iperf3 -s"]
-    done = command.run("exec", TINY, "z0h000", *server, "--", "iperf3", "-c", "z0h001", "-n", "64K")
+    done = command.run("exec", TINY, "z0h000", *server, "--", "iperf3", "-c", "z0h001", "-l", "4K", "-n", "8K")
     assert done.returncode == 0, done.stdout + done.stderr
     sent = {row[1]: row[2] for line in done.stderr.splitlines() if len(row := line.split("│")) > 3}
     lanes = {name.strip(): size.strip() for name, size in sent.items()}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
+from app.cli import main
 from app.sweeps import identity
 from app.sweeps.identity import PROGRAM, deciding_parts, differing, program_digest
 from app.sweeps.planning import PlannedRun, plan_runs, require_same
@@ -62,29 +63,27 @@ def test_the_code_of_an_experiment_of_ones_own_is_a_part_and_results_in_its_fold
     assert differing(found, deciding_parts((), (), own)) == [f"{own / 'run.py'} has other content"]
 
 
+def key_of(experiment: Path) -> str:
+    spec = RunSpec(str(experiment), {}, engine="namespace", draws=False)
+    return plan_runs("s", spec, {}, [1]).runs[0].key
+
+
+def key_elsewhere(experiment: Path) -> str:
+    """Return it as a process finds it that has not imported the experiment before."""
+    with ProcessPoolExecutor(1, get_context("fork")) as another:
+        return another.submit(key_of, experiment).result(60)
+
+
 def test_an_experiment_of_ones_own_that_changed_is_another_run(tmp_path: Path) -> None:
     own = tmp_path / "my_question"
-    fabric = Path(sys.executable).with_name("fabric")
-    subprocess.run([fabric, "new", own], check=True, capture_output=True, timeout=60)
-    ask = (
-        "import sys; from runs.launching.spec import RunSpec\n"
-        "from app.sweeps.planning import plan_runs\n"
-        "spec = RunSpec(sys.argv[1], {}, engine='namespace', draws=False)\n"
-        "print(plan_runs('s', spec, {}, [1]).runs[0].key)"
-    )
-
-    def key() -> str:
-        asked = [sys.executable, "-c", ask, str(own)]
-        done = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-        return done.stdout
-
-    first = key()
-    assert key() == first
+    assert main(["new", str(own)]) == 0
+    first = key_elsewhere(own)
+    assert key_elsewhere(own) == first
     text = (own / "study.py").read_text()
     changed = text.replace("if case.load else", "if case.load > 0.5 else")
     assert changed != text
     written(own / "study.py", changed)
-    assert key() != first
+    assert key_elsewhere(own) != first
 
 
 def test_the_program_is_a_part_without_what_shows_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
