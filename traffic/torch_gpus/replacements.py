@@ -24,7 +24,7 @@ _NCCL_TIMEOUT = timedelta(minutes=10)
 
 def install(machine: Machine, answers_reads: bool) -> None:
     """Let this process have GPUs that are not there. Call it once, as ``import torch`` ends."""
-    Here.machine = machine
+    Here.machine, Here.answers_reads = machine, answers_reads
     machine.keep_current_device(torch._C._accelerator_getDeviceIndex, torch._C._accelerator_setDeviceIndex)
     mode = GpuMode(machine, answers_reads)  # Imports Dynamo, which wants each function of torch.cuda to be another.
     for name, replacement in cuda_module.REPLACEMENTS.items():
@@ -35,7 +35,6 @@ def install(machine: Machine, answers_reads: bool) -> None:
     _replace_tensors(mode.storages)
     _replace_accelerator()
     torch.nn.functional.scaled_dot_product_attention = _attention(torch.nn.functional.scaled_dot_product_attention)
-    torch.amp.GradScaler._maybe_opt_step = _stepped  # It reads whether gradients are infinite.
     if dist.is_available():
         _replace_distributed(mode)
     mode.__enter__()
@@ -110,12 +109,6 @@ def _mask(mask: Any, query: Any, key: Any) -> Any:
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, float("-inf"))
     return mask.expand(*query.shape[:-1], key.shape[-2])
-
-
-def _stepped(scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-    """Step, as if no gradient were infinite; a real scaler waits for the GPU to know."""
-    cuda_module.synchronize()
-    return optimizer.step(*args, **kwargs)
 
 
 def _replace_distributed(mode: GpuMode) -> None:
