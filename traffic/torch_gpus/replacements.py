@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from traffic.torch_gpus.streams import Here
 
 aten = torch.ops.aten
 _FLASH_TYPES = (torch.float16, torch.bfloat16)
+_NCCL_VERSION = (2, 27, 5)
+"""Whose behaviour this project's ``nccl`` has."""
 _NCCL_TIMEOUT = timedelta(minutes=10)
 
 
@@ -26,9 +29,9 @@ def install(machine: Machine, answers_reads: bool) -> None:
     """Let this process have GPUs that are not there. Call it once, as ``import torch`` ends."""
     Here.machine, Here.answers_reads = machine, answers_reads
     machine.keep_current_device(torch._C._accelerator_getDeviceIndex, torch._C._accelerator_setDeviceIndex)
-    mode = GpuMode(machine, answers_reads)  # Imports Dynamo, which wants each function of torch.cuda to be another.
+    mode = GpuMode(machine, answers_reads)
     for name, replacement in cuda_module.REPLACEMENTS.items():
-        setattr(torch.cuda, name, replacement)
+        setattr(torch.cuda, name, _of_its_own(replacement))
     torch.version.cuda = torch.version.cuda or "12.8"  # Scripts ask whether it is None.
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") makes it on the CPU, then moves it.
     fake_tensor.init_gpu_context = lambda device: None  # It would make a real tensor on cuda.
@@ -40,10 +43,21 @@ def install(machine: Machine, answers_reads: bool) -> None:
     mode.__enter__()
 
 
+def _of_its_own(replacement: Any) -> Any:
+    """Return a function that no other name has: Dynamo wants each function of torch.cuda to be another."""
+    if not isinstance(replacement, FunctionType):
+        return replacement
+    parts = (replacement.__code__, replacement.__globals__, replacement.__name__, replacement.__defaults__)
+    own = FunctionType(*parts, replacement.__closure__)
+    own.__kwdefaults__, own.__doc__ = replacement.__kwdefaults__, replacement.__doc__
+    return own
+
+
 def _replace_tensors(storages: Storages) -> None:
     torch.__future__.set_swap_module_params_on_conversion(True)  # A parameter stays the same object as it moves.
     torch.utils.swap_tensors = _swap
     torch.Tensor.pin_memory = lambda self, device=None: self
+    torch.Tensor.record_stream = lambda self, stream: None  # Memory is free as soon as nobody refers to it.
     FakeTensor.__format__ = lambda self, how: self.item().__format__(how)  # So that it fails as item() does.
     resize = torch.UntypedStorage.resize_
 
@@ -68,6 +82,15 @@ def _replace_accelerator() -> None:
         setattr(torch.accelerator, name, cuda_module.REPLACEMENTS[name])
     torch.accelerator.current_device_index = cuda_module.current_device
     torch.accelerator.set_device_index = cuda_module.set_device
+    torch.cuda.nvtx._nvtx = _Marks()
+    torch.cuda.nccl.version = lambda: _NCCL_VERSION
+
+
+class _Marks:
+    """What ``torch.cuda.nvtx`` calls: marks for NVIDIA's profilers, whom nobody asks here."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *_: 0
 
 
 @dataclass(frozen=True)

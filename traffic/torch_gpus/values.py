@@ -11,6 +11,7 @@ from traffic.torch_gpus.variables import NAN, VALUES
 
 _OURS = str(Path(__file__).parent)
 _LIBRARIES = ("/site-packages/", "/dist-packages/")
+_PYTHONS_OWN = str(Path(traceback.__file__).parent)
 
 
 class NoValueError(RuntimeError):
@@ -40,13 +41,18 @@ def _place() -> str:
     frames = [
         frame for frame in traceback.extract_stack(sys._getframe(1))
         if not frame.filename.startswith((_OURS, torch_home, "<"))
+        and (_is_librarys(frame) or not frame.filename.startswith(_PYTHONS_OWN))
     ]  # fmt: skip
-    own = [frame for frame in frames if not any(part in frame.filename for part in _LIBRARIES)]
+    own = [frame for frame in frames if not _is_librarys(frame)]
     if not frames:
         return "the program"
     if not own or own[-1] is frames[-1]:
         return _words(frames[-1])
     return f"{_words(own[-1])}: in {_words(frames[-1])}"
+
+
+def _is_librarys(frame: traceback.FrameSummary) -> bool:
+    return any(part in frame.filename for part in _LIBRARIES)
 
 
 def _words(frame: traceback.FrameSummary) -> str:
