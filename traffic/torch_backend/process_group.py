@@ -18,6 +18,7 @@ from traffic.torch_backend.meeting import Meeting
 from traffic.torch_backend.messages import Messages
 from traffic.torch_backend.operation import Operation, silence_s
 from traffic.torch_backend.own_place import own_options, own_place
+from traffic.torch_backend.reductions import SCALED
 from traffic.torch_backend.tensors import operand_of
 from traffic.torch_backend.work import FabricWork
 from traffic.transport.tcp import TcpTransport
@@ -342,11 +343,12 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
 
 def _operator_of(opts: Any) -> str:
-    """Return the name of the operator of an operation's options; SUM without any."""
+    """Return the name of the operator of an operation's options, and a factor that it has; SUM without any."""
     operator = getattr(opts, "reduceOp", None)
     if operator is None:
         operator = opts if isinstance(opts, (dist.ReduceOp, dist.ReduceOp.RedOpType)) else dist.ReduceOp.SUM
-    return str(getattr(operator, "op", operator)).rpartition(".")[2]
+    name = str(getattr(operator, "op", operator)).rpartition(".")[2]
+    return f"{name} {float(operator.__getstate__()[1])}" if name == SCALED else name
 
 
 def _copy(target: Tensor, source: Tensor) -> None:

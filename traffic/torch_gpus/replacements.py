@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,6 +38,7 @@ def install(machine: Machine, answers_reads: bool) -> None:
     fake_tensor.init_gpu_context = lambda device: None  # It would make a real tensor on cuda.
     _replace_tensors(mode.storages)
     _replace_accelerator()
+    torch.nn.init._no_grad_trunc_normal_ = _truncated(torch.nn.init._no_grad_trunc_normal_)
     torch.nn.functional.scaled_dot_product_attention = _attention(torch.nn.functional.scaled_dot_product_attention)
     if dist.is_available():
         _replace_distributed(mode)
@@ -72,6 +74,10 @@ def _replace_tensors(storages: Storages) -> None:
 def _swap(first: Any, second: Any) -> None:
     """Swap two tensors, as ``torch.utils.swap_tensors`` does, which refuses if somebody refers to one weakly: a
     FakeTensorMode does, to each that it makes, but asks for none again."""
+    for slot in copyreg._slotnames(first.__class__):  # type: ignore[attr-defined] # A DTensor has its parts there.
+        ours, theirs = getattr(first, slot, None), getattr(second, slot, None)
+        setattr(first, slot, theirs)
+        setattr(second, slot, ours)
     first.__class__, second.__class__ = second.__class__, first.__class__
     first.__dict__, second.__dict__ = second.__dict__, first.__dict__
     torch._C._swap_tensor_impl(first, second)
@@ -84,6 +90,18 @@ def _replace_accelerator() -> None:
     torch.accelerator.set_device_index = cuda_module.set_device
     torch.cuda.nvtx._nvtx = _Marks()
     torch.cuda.nccl.version = lambda: _NCCL_VERSION
+
+
+def _truncated(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an initialization that asks no GPU whether what it has drawn is within limits."""
+
+    def truncated(tensor: Any, mean: float, std: float, a: float, b: float, generator: Any = None) -> Any:
+        if tensor.device.type != "cuda":
+            return real(tensor, mean, std, a, b, generator)
+        with torch.no_grad():
+            return tensor.normal_(mean, std).clamp_(a, b)
+
+    return truncated
 
 
 class _Marks:
