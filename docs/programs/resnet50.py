@@ -1,4 +1,4 @@
-"""ResNet-50 by DDP over ``nccl``: ``torchrun resnet50.py [--batch 32] [--steps 4]``."""
+"""ResNet-50 by DDP over ``nccl``: ``torchrun resnet50.py [--fp32] [--batch 32] [--steps 4]``."""
 
 import argparse
 import os
@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--fp32", action="store_true", help="without autocast to BF16")
 parser.add_argument("--batch", type=int, default=32, help="images per rank")
 parser.add_argument("--steps", type=int, default=4)
 options = parser.parse_args()
@@ -59,7 +60,7 @@ for step in range(options.steps):
     torch.cuda.synchronize()
     dist.barrier()
     began = time.perf_counter()
-    with torch.autocast("cuda", dtype=torch.bfloat16):
+    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=not options.fp32):
         loss = nn.functional.cross_entropy(model(images), labels)
     loss.backward()
     optimizer.step()
