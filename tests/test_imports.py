@@ -311,7 +311,10 @@ def test_imports_are_absolute(package: str) -> None:
     assert faults_in(package, relative) == {}
 
 
-OF_GPUS = ("cuda_module", "functional", "mode", "operators", "process_group", "replacements", "streams")
+OF_GPUS = (
+    "cuda_module", "forking", "functional", "known_values", "mode", "operators", "process_group", "replacements",
+    "sent_values", "streams",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -441,7 +444,7 @@ SLOW_TO_DRAW = ("ports", "stalls", "waits", "flows", "operations")
 EMULATES = {f"fabric.emulation.{name}" for name in ("build", "mininet_net", "mininet_nodes", "mininet_parts", "prompt")}
 OF_TORCH = {
     *(f"traffic.torch_backend.{name}" for name in ("process_group", "tensors", "work")),
-    *(f"traffic.torch_gpus.{name}" for name in OF_GPUS),
+    *(f"traffic.torch_gpus.{name}" for name in OF_GPUS if name != "forking"),
 }
 """Modules of its classes, which only a program that has imported it loads."""
 IMPORT_ALL = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import os
 from collections.abc import Sequence
@@ -11,11 +12,15 @@ from pathlib import Path
 from fabric.errors import UsageError
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
+from fabric.world import cache
 from traffic.torch_gpus.catalogue import gpu_named
+from traffic.torch_gpus.kernel_sources import kernel_times_in
 from traffic.torch_gpus.startup import FOLDER
-from traffic.torch_gpus.variables import COUNT, GPU, NAN, VALUES
+from traffic.torch_gpus.variables import COUNT, GPU, NAN, TIMES, VALUES
 
 _MOST = 16
+_TABLE = "--gpu-times-table"
+"""For ourselves: where the times of ``--gpu-times`` are as our own CSV."""
 
 
 def add_gpu_options(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +33,19 @@ def add_gpu_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", metavar="NAME[:COUNT]", help=gpu)
     values = "what reading a value from such a GPU gives: an error, or nan, 0 and False (default: error)"
     parser.add_argument("--gpu-values", choices=("error", NAN), default="error", help=values)
+    times = (
+        "how long operators took on such a GPU, in place of the roofline: a CSV of operator, shapes, type, us; a trace "
+        "of PyTorch's profiler (.json, .json.gz); a folder of Phantora's tables (default: none)"
+    )
+    parser.add_argument("--gpu-times", type=Path, metavar="FILE", help=times)
+    parser.add_argument(_TABLE, type=Path, help=argparse.SUPPRESS)
 
 
-def require_gpus(options: argparse.Namespace, fabric: Fabric) -> None:
-    """Refuse GPUs that cannot be, before a fabric comes up, and build what they need if PyTorch is here. Raises
-    UsageError, and EmulationError without a compiler."""
+def require_gpus(options: argparse.Namespace, fabric: Fabric) -> list[str]:
+    """Refuse GPUs that cannot be, before a fabric comes up, and build what they need if PyTorch is here; return words
+    to add to the command. Raises UsageError, and EmulationError without a compiler."""
     if options.gpu is None:
-        return
+        return []
     name, _ = _asked(options.gpu, fabric)
     gpu_named(name)
     torch = importlib.util.find_spec("torch")
@@ -42,6 +53,17 @@ def require_gpus(options: argparse.Namespace, fabric: Fabric) -> None:
         from traffic.torch_gpus.library import device_library
 
         device_library(Path(torch.origin).parent)
+    return [] if options.gpu_times is None else [_TABLE, str(_table(options.gpu_times))]
+
+
+def _table(path: Path) -> Path:
+    """Return where a file of times is as our own CSV, which each program reads. Raises ConfigError."""
+    text = kernel_times_in(path).csv()
+    written = cache.own() / f"gpu_times-{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv"
+    unfinished = written.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(text)
+    unfinished.replace(written)
+    return written
 
 
 def gpu_environment(options: argparse.Namespace, fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, str]:
@@ -52,7 +74,8 @@ def gpu_environment(options: argparse.Namespace, fabric: Fabric, hosts: Sequence
     before = os.environ.get("PYTHONPATH")
     path = str(FOLDER) if not before else f"{FOLDER}:{before}"
     values = {VALUES: NAN} if options.gpu_values == NAN else {}
-    return {GPU: name, COUNT: str(count), "PYTHONPATH": path, "PET_NNODES": str(len(hosts)), **values}
+    times = {} if options.gpu_times_table is None else {TIMES: str(options.gpu_times_table)}
+    return {GPU: name, COUNT: str(count), "PYTHONPATH": path, "PET_NNODES": str(len(hosts)), **values, **times}
 
 
 def torchrun_environment(options: argparse.Namespace, own: dict[str, str]) -> dict[str, str]:

@@ -135,7 +135,7 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
     if options.verbs and not inside.is_inside():
         verbs.require(engines.ENGINES[options.engine], "--verbs")
     if not inside.is_inside():
-        require_gpus(options, fabric)
+        arguments = [*arguments[:1], *require_gpus(options, fabric), *arguments[1:]]
     if _is_one_stream():
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
     words = [*options.program, *options.background, *words_of_streams(options)]

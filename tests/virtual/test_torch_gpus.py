@@ -51,8 +51,68 @@ def ddp_ms(ranks: int) -> float:
     return forward + first_gradient + LAYERS * allreduce + update
 
 
+def pipeline_ms(stages: int, layers: int, rows: int, microbatches: int) -> float:
+    """Return the time of a step of 1F1B on the first stage: each stage does what its order says once that has come, and
+    what it sends follows what it has sent. Gradients are scaled, then the optimizer steps."""
+    activation = 2 * rows * WIDTH
+    product = took(Work(2 * rows * WIDTH * WIDTH, "bf16", LAYER_BYTES + 2 * activation))
+    message = activation * 8 / PAYLOAD_BPS * 1e3
+    loss = took(Work(memory_bytes=3 * activation), Work(memory_bytes=activation))
+
+    def length(kind: str, number: int, stage: int) -> float:
+        """Return how long a microbatch takes a stage; its first needs no gradients for its input, the last a loss."""
+        of_loss = loss if stage == stages - 1 else 0.0
+        if kind == "forward":
+            return layers * product + of_loss
+        added = layers * took(Work(memory_bytes=3 * LAYER_BYTES)) if number else 0.0
+        return (2 * layers - (stage == 0)) * product + added + of_loss
+
+    orders = [one_forward_one_backward(min(microbatches, stages - 1 - stage), microbatches) for stage in range(stages)]
+    now, came = [0.0] * stages, {("forward", number, -1): 0.0 for number in range(microbatches)}
+    came |= {("backward", number, stages): 0.0 for number in range(microbatches)}
+    busy: dict[tuple[int, int], float] = {}
+    while any(orders):
+        for stage, order in enumerate(orders):
+            while order and (before := (*order[0], stage - 1 if order[0][0] == "forward" else stage + 1)) in came:
+                kind, number = order.pop(0)
+                now[stage] = max(now[stage], came[before]) + length(kind, number, stage)
+                way = (stage, stage + 1 if kind == "forward" else stage - 1)
+                busy[way] = came[kind, number, stage] = max(now[stage], busy.get(way, 0.0)) + message
+    scaled = layers * took(Work(memory_bytes=2 * LAYER_BYTES))
+    return now[0] + scaled + took(Work(memory_bytes=3 * layers * LAYER_BYTES))
+
+
+def one_forward_one_backward(ahead: int, microbatches: int) -> list[tuple[str, int]]:
+    """Return what a stage does: so many forward passes, then one and one, then the backward ones that are left."""
+    order = [("forward", number) for number in range(ahead)]
+    for number in range(microbatches):
+        if ahead + number < microbatches:
+            order.append(("forward", ahead + number))
+        order.append(("backward", number))
+    return order
+
+
+def tensor_parallel_ms(ranks: int, layers: int, rows: int) -> float:
+    """Return the time of a step of tensor parallelism, whose allreduces nothing hides: one of each layer's output, and
+    one of the gradients of its input, but for the first's."""
+    width, part = WIDTH, 4 * WIDTH // ranks
+    whole, split, weight = 2 * rows * width, 2 * rows * part, 2 * width * part
+    product = took(Work(2 * rows * width * part, "bf16", whole + split + weight))
+    allreduce = 2 * (ranks - 1) / ranks * whole * 8 / PAYLOAD_BPS * 1e3
+    forward = 2 * product + took(Work(memory_bytes=2 * split), Work(memory_bytes=3 * whole))
+    backward = 4 * product + took(Work(memory_bytes=3 * split), Work(memory_bytes=3 * whole))
+    update = took(Work(memory_bytes=layers * 2 * 7 * weight))
+    return layers * (forward + backward + 2 * allreduce) - allreduce - product + update
+
+
 def play(command: VirtualCommand, sharding: str, hosts: list[str]) -> list[tuple[str, str, str]]:
     """Return step, time in ms and bytes of each line that ranks print, in order."""
+    script = [sys.executable, str(ROOT / "tests" / "virtual" / "linear_layers.py"), sharding]
+    return sorted(re.findall(r"step (\d): (\S+) ms, (\d+) B", said_by(command, script, hosts)))
+
+
+def said_by(command: VirtualCommand, script: list[str], hosts: list[str]) -> str:
+    """Return what a script prints on hosts with GPUs that are not there."""
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler: apt-get install g++")
     try:
@@ -60,11 +120,10 @@ def play(command: VirtualCommand, sharding: str, hosts: list[str]) -> list[tuple
     except EmulationError as error:
         pytest.skip(f"PyTorch cannot be installed here: {error}")
     packages = next(home.glob("lib/python3*/site-packages"))
-    script = [sys.executable, str(ROOT / "tests" / "virtual" / "linear_layers.py"), sharding]
     done = command.run("exec", *FABRIC, *hosts, "--", *script, environment={"PYTHONPATH": f"{ROOT}:{packages}"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "of the time is of operators by their bytes alone" in done.stdout + done.stderr
-    return sorted(re.findall(r"step (\d): (\S+) ms, (\d+) B", done.stdout))
+    return done.stdout
 
 
 @pytest.mark.parametrize(("sharding", "ranks"), [("ddp", 2), ("ddp", 4), ("fsdp2", 2)])
@@ -82,3 +141,18 @@ def test_a_step_takes_as_long_as_a_closed_form_says(command: VirtualCommand, sha
 
 def test_two_runs_are_the_same_to_the_last_digit(command: VirtualCommand) -> None:
     assert play(command, "ddp", ["z0h000", "z0h002"]) == play(command, "ddp", ["z0h000", "z0h002"])
+
+
+@pytest.mark.parametrize("program", ["pipeline", "tensor_parallel"])
+def test_a_program_of_the_documents_takes_as_long_as_theory_says(command: VirtualCommand, program: str) -> None:
+    hosts, words, ideal = {
+        "pipeline": (4, ["--layers", "16", "--rows", "1024"], pipeline_ms(4, 16, 1024, 8)),
+        "tensor_parallel": (2, [], tensor_parallel_ms(2, 4, 8192)),
+    }[program]
+    torchrun = [sys.executable, "-m", "torch.distributed.run"]
+    script = [*torchrun, str(ROOT / "docs" / "programs" / f"{program}.py"), *words]
+    said = said_by(command, script, ["z0h000", "z0h002", "z0h001", "z0h003"][:hosts])
+    steps = [float(ms) for ms in re.findall(r"step [12]: (\S+) ms", said)]
+    assert len(steps) == 2, said
+    assert ideal <= min(steps), (ideal, steps)
+    assert max(steps) < 1.04 * ideal, (ideal, steps)

@@ -18,6 +18,7 @@ from traffic.torch_backend.meeting import Meeting
 from traffic.torch_backend.messages import Messages
 from traffic.torch_backend.operation import Operation, silence_s
 from traffic.torch_backend.own_place import own_options, own_place
+from traffic.torch_backend.reductions import SCALED
 from traffic.torch_backend.tensors import operand_of
 from traffic.torch_backend.work import FabricWork
 from traffic.transport.tcp import TcpTransport
@@ -101,7 +102,7 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         operator = _operator_of(opts)
         return self._called(
             "ALLREDUCE",
-            lambda: [self._member.whole("allreduce", operand_of([one]), operator) for one in tensors],
+            lambda: [self._member.whole("allreduce", self._operand([one]), operator) for one in tensors],
             tensors,
             opts,
         )
@@ -111,7 +112,7 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         root = opts.rootRank
         return self._called(
             "BROADCAST",
-            lambda: [self._member.whole("broadcast", operand_of([one]), root=root) for one in tensors],
+            lambda: [self._member.whole("broadcast", self._operand([one]), root=root) for one in tensors],
             tensors,
             opts,
         )
@@ -121,7 +122,7 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         root, operator = opts.rootRank, _operator_of(opts)
         return self._called(
             "REDUCE",
-            lambda: [self._member.whole("reduce", operand_of([one]), operator, root) for one in tensors],
+            lambda: [self._member.whole("reduce", self._operand([one]), operator, root) for one in tensors],
             tensors,
             opts,
         )
@@ -134,11 +135,11 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         def calls() -> Iterable[Call]:
             for taken, given in zip(outputs, inputs, strict=True):
                 if len({one.numel() for one in taken}) == 1:
-                    yield self._member.gathered("all_gather", operand_of([given]), operand_of(taken))
+                    yield self._member.gathered("all_gather", self._operand([given]), self._operand(taken))
                     continue
                 _copy(taken[self.rank()], given)
                 for root, one in enumerate(taken):
-                    yield self._member.whole("broadcast", operand_of([one]), root=root)
+                    yield self._member.whole("broadcast", self._operand([one]), root=root)
 
         return self._called("ALLGATHER", calls, [one for taken in outputs for one in taken], opts)
 
@@ -156,7 +157,7 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         def calls() -> Iterable[Call]:
             for taken, given in zip(outputs, inputs, strict=True):
                 self._require_blocks("all_gather_into_tensor", taken, given)
-                yield self._member.gathered("all_gather", operand_of([given]), operand_of([taken]))
+                yield self._member.gathered("all_gather", self._operand([given]), self._operand([taken]))
 
         return self._called("_ALLGATHER_BASE", calls, outputs, opts)
 
@@ -174,12 +175,14 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         def calls() -> Iterable[Call]:
             for taken, given in zip(outputs, inputs, strict=True):
                 if len({one.numel() for one in given}) == 1:
-                    yield self._member.scattered("reduce_scatter", operand_of(given), operand_of([taken]), operator)
+                    yield self._member.scattered(
+                        "reduce_scatter", self._operand(given), self._operand([taken]), operator
+                    )
                     continue
                 for root, one in enumerate(given):
                     own = taken if root == self.rank() else one.clone()
                     _copy(own, one)
-                    yield self._member.whole("reduce", operand_of([own]), operator, root)
+                    yield self._member.whole("reduce", self._operand([own]), operator, root)
 
         return self._called("REDUCE_SCATTER", calls, outputs, opts)
 
@@ -196,7 +199,7 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         def calls() -> Iterable[Call]:
             for taken, given in zip(outputs, inputs, strict=True):
                 self._require_blocks("reduce_scatter_tensor", given, taken)
-                yield self._member.scattered("reduce_scatter", operand_of([given]), operand_of([taken]), operator)
+                yield self._member.scattered("reduce_scatter", self._operand([given]), self._operand([taken]), operator)
 
         return self._called("_REDUCE_SCATTER_BASE", calls, outputs, opts)
 
@@ -215,7 +218,7 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def alltoall(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None) -> FabricWork:
         """Give each rank the tensor that each other one has for it."""
         return self._called(
-            "ALLTOALL", lambda: [self._member.exchanged(operand_of(inputs), operand_of(outputs))], outputs, opts
+            "ALLTOALL", lambda: [self._member.exchanged(self._operand(inputs), self._operand(outputs))], outputs, opts
         )
 
     def all_to_all_single(
@@ -246,15 +249,15 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 f"all_to_all_single: splits {list(counts)} are not one per rank that sum up to {rows} rows"
             )
         per_row = tensor.numel() // rows if rows else 0
-        return operand_of([tensor], [count * per_row for count in counts])
+        return self._operand([tensor], [count * per_row for count in counts])
 
     def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any) -> FabricWork:
         """Give the root every rank's tensor."""
         root = opts.rootRank
 
         def calls() -> Iterable[Call]:
-            taken = operand_of(outputs[0]) if root == self.rank() else None
-            yield self._member.gathered("gather", operand_of(inputs), taken, root)
+            taken = self._operand(outputs[0]) if root == self.rank() else None
+            yield self._member.gathered("gather", self._operand(inputs), taken, root)
 
         return self._called("GATHER", calls, [one for taken in outputs for one in taken], opts)
 
@@ -263,8 +266,8 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         root = opts.rootRank
 
         def calls() -> Iterable[Call]:
-            given = operand_of(inputs[0]) if root == self.rank() else None
-            yield self._member.scattered("scatter", given, operand_of(outputs), root=root)
+            given = self._operand(inputs[0]) if root == self.rank() else None
+            yield self._member.scattered("scatter", given, self._operand(outputs), root=root)
 
         return self._called("SCATTER", calls, outputs, opts)
 
@@ -276,19 +279,23 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def send(self, tensors: Sequence[Tensor], peer: int, tag: int = 0) -> FabricWork:
         """Send a tensor to a rank."""
-        operation, data = self._operation("SEND", tensors, None), operand_of(tensors)
+        operation, data = self._operation("SEND", tensors, None), self._operand(tensors)
         self._messages.send(operation, data, peer, tag)
         return self._work(operation, list(tensors))
 
     def recv(self, tensors: Sequence[Tensor], peer: int, tag: int = 0) -> FabricWork:
         """Receive a tensor from a rank."""
-        operation, data = self._operation("RECV", tensors, None), operand_of(tensors)
+        operation, data = self._operation("RECV", tensors, None), self._operand(tensors)
         self._messages.receive(operation, data, peer, tag)
         return self._work(operation, list(tensors), peer)
 
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> FabricWork:
         """Refuse, as NCCL does. Raises DistBackendError."""
         raise dist.DistBackendError("recv: backend fabric does not support a receive from any source; give src")
+
+    def _operand(self, tensors: Sequence[Tensor], lengths: Iterable[int] | None = None) -> Operand:
+        """Return what is sent of tensors, or where what is received belongs."""
+        return operand_of(tensors, lengths)
 
     # What all have ---------------------------------------------------------------------------------------------------
 
@@ -336,11 +343,12 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
 
 def _operator_of(opts: Any) -> str:
-    """Return the name of the operator of an operation's options; SUM without any."""
+    """Return the name of the operator of an operation's options, and a factor that it has; SUM without any."""
     operator = getattr(opts, "reduceOp", None)
     if operator is None:
         operator = opts if isinstance(opts, (dist.ReduceOp, dist.ReduceOp.RedOpType)) else dist.ReduceOp.SUM
-    return str(getattr(operator, "op", operator)).rpartition(".")[2]
+    name = str(getattr(operator, "op", operator)).rpartition(".")[2]
+    return f"{name} {float(operator.__getstate__()[1])}" if name == SCALED else name
 
 
 def _copy(target: Tensor, source: Tensor) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from fabric.errors import TrafficError
 from traffic.collectives.elements import Combine, Dtype, Elements, add
 
-SUM, AVERAGE = "SUM", "AVG"
+SUM, AVERAGE, SCALED = "SUM", "AVG", "PREMUL_SUM"
 Finish = Callable[[Elements, int], Elements]
 """Makes what ranks get of what they have combined, by their number."""
 
@@ -26,8 +26,11 @@ class Reduction:
 
 
 def reduction_named(name: str, element: np.dtype[Any]) -> Reduction:
-    """Return the reduction of a name of ``torch.distributed.ReduceOp`` over a type. Raises TrafficError for one that
-    the type has not."""
+    """Return the reduction of a name of ``torch.distributed.ReduceOp`` over a type, behind PREMUL_SUM with its factor.
+    Raises TrafficError for one that the type has not."""
+    name, _, factor = name.partition(" ")
+    if name == SCALED:
+        return Reduction(_sum_of(element), partial(_scaled, float(factor)))
     if name in (SUM, AVERAGE):
         combine = partial(_either, np.logical_or) if element == np.bool_ else _sum_of(element)
         return Reduction(combine, _divided if name == AVERAGE else None)
@@ -49,6 +52,12 @@ def _sum_of(element: np.dtype[Any]) -> Combine:
 def _either(ufunc: Any, left: Elements, right: Elements, out: Elements) -> Elements:
     found: Elements = ufunc(left, right, out=out)
     return found
+
+
+def _scaled(factor: float, found: Elements, ranks: int) -> Elements:
+    """Return the sum of what all ranks have times a factor, the same at each: NCCL multiplies before it adds up."""
+    part: Elements = found * found.dtype.type(factor)
+    return part.astype(found.dtype)
 
 
 def _divided(found: Elements, ranks: int) -> Elements:

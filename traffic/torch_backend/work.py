@@ -12,11 +12,11 @@ from traffic.torch_backend.operation import Operation
 
 
 class FabricWork(dist.Work):  # type: ignore[misc]
-    """An operation that is under way. ``result``: the tensors that its future has in the end."""
+    """An operation that is under way: ``operation``. ``result``: the tensors that its future has in the end."""
 
     def __init__(self, operation: Operation, result: list[Any], source: int = -1) -> None:
         super().__init__()
-        self._operation, self._tensors, self._source = operation, result, source
+        self.operation, self._tensors, self._source = operation, result, source
         self._future: torch.futures.Future[Any] = torch.futures.Future()
         operation.when_ended(self._tell)
 
@@ -30,7 +30,7 @@ class FabricWork(dist.Work):  # type: ignore[misc]
         """Wait for its end. Raises DistBackendError if it has failed, or takes longer than the group's timeout, or
         than this one."""
         limit_s = timeout.total_seconds() if timeout else 0.0
-        operation = self._operation
+        operation = self.operation
         if limit_s and not operation.wait(min(limit_s, operation.left_s)) and operation.left_s:
             raise dist.DistBackendError(f"{operation.what} did not end within {limit_s:g} s")
         if not operation.wait(operation.left_s):
@@ -45,15 +45,15 @@ class FabricWork(dist.Work):  # type: ignore[misc]
 
     def is_completed(self) -> bool:
         """Return whether it has ended."""
-        return self._operation.has_ended
+        return self.operation.has_ended
 
     def is_success(self) -> bool:
         """Return whether it has ended well."""
-        return self._operation.has_ended and self._operation.error is None
+        return self.operation.has_ended and self.operation.error is None
 
     def exception(self) -> Exception | None:
         """Return why it has failed; None if it has not."""
-        error = self._operation.error
+        error = self.operation.error
         return None if error is None else dist.DistBackendError(str(error))
 
     def result(self) -> list[Any]:

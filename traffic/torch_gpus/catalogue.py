@@ -56,7 +56,7 @@ def _gpu(row: Mapping[str, str]) -> Gpu:
         row["title"],
         (int(row["major"]), int(row["minor"])),
         int(row["multiprocessors"]),
-        int(row["memory_GiB"]) * 1024**3,
+        int(row["memory_MiB"]) * 1024**2,
         float(row["memory_GBps"]) * 1e9,
         float(row["host_GBps"]) * 1e9,
         peaks,

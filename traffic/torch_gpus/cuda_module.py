@@ -132,6 +132,11 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     }
 
 
+def stream(stream: Stream | None) -> StreamContext:
+    """Return a context in which a stream is the current one."""
+    return StreamContext(stream)
+
+
 def _memory(device: Any) -> Memory:
     return Here.machine.devices[index_of(device)].memory
 
@@ -161,9 +166,8 @@ REPLACEMENTS: Mapping[str, Callable[..., Any]] = {
         device, set_device, current_device, device_count, get_device_properties, get_device_name,
         get_device_capability, synchronize, memory_allocated, max_memory_allocated, memory_reserved,
         max_memory_reserved, reset_peak_memory_stats, mem_get_info, empty_cache, memory_stats, Stream, Event,
-        StreamContext, current_stream, default_stream, set_stream,
+        StreamContext, current_stream, default_stream, set_stream, stream,
     )},
-    "stream": StreamContext,
     "is_available": _yes, "is_initialized": _yes, "is_bf16_supported": _yes, "is_tf32_supported": _yes,
     "can_device_access_peer": _yes, "is_current_stream_capturing": _no,
     "init": _nothing, "_lazy_init": _nothing, "ipc_collect": _nothing, "manual_seed": _nothing,

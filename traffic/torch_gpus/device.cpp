@@ -2,6 +2,7 @@
 //
 // Streams and what they play are kept in Python; here all are the default one, and events do nothing.
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdlib>
@@ -68,7 +69,9 @@ struct AbsentGpus final : CUDAHooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
-  bool isPinnedPtr(const void*) const override { return false; }
+  // All memory of the CPU is as good as pinned.
+  bool isPinnedPtr(const void*) const override { return true; }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetAllocator(c10::DeviceType::CPU); }
   int getNumGPUs() const override { return devices(); }
   DeviceIndex deviceCount() const override { return devices(); }
   DeviceIndex current_device() const override { return ::current; }

@@ -61,16 +61,18 @@ class _Loading(Loader):
 
 
 def _install() -> None:
+    from traffic.torch_gpus.forking import fork_ranks, is_launcher
     from traffic.torch_gpus.machine import Machine
     from traffic.torch_gpus.replacements import install
     from traffic.torch_gpus.report import words_of
 
     machine = Machine.from_environment()
     install(machine, os.environ.get(VALUES) == NAN)
-    if (rank := os.environ.get("RANK", "0")) == "0":
-        atexit.register(lambda: _tell(words_of(machine, rank)))
+    atexit.register(lambda: _tell(words_of(machine, os.environ.get("RANK", "0"))))
+    if is_launcher(sys.orig_argv):
+        fork_ranks()
 
 
 def _tell(words: Iterable[str]) -> None:
-    if said := "\n".join(words):
+    if os.environ.get("RANK", "0") == "0" and (said := "\n".join(words)):
         print(said, file=sys.stderr, flush=True)

@@ -18,10 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fabric.units import format_size
-from traffic.torch_gpus import functional
+from traffic.torch_gpus import functional, known_values
 from traffic.torch_gpus.machine import Machine
 from traffic.torch_gpus.memory import DoesNotFitError
-from traffic.torch_gpus.operators import aten, work_of
+from traffic.torch_gpus.operators import aten, kernel_of, work_of
 from traffic.torch_gpus.values import no_value, stand_in
 
 _OWN = frozenset((FakeTensor, torch.Tensor, torch.nn.Parameter))
@@ -109,19 +109,42 @@ class GpuMode(TorchDispatchMode):  # type: ignore[misc]
             with self:
                 return functional.carry_out(func._overloadpacket.__name__, args)
         if func._overloadpacket is aten.copy_ and not isinstance(args[0], FakeTensor):
-            if self._keeps:
-                return args[0]
-            return self._read("copy_() to a tensor of the CPU", args[0], args[1])
-        args, kwargs = tree_map_only(torch.Tensor, self._stand_in, (args, kwargs))
+            return args[0] if self._keeps else self._copied_to_cpu(args[0], args[1])
+        given = args, kwargs
+        args, kwargs = tree_map_only(torch.Tensor, self._stand_in, given)
         try:
             with self._fake:
                 out = func(*args, **kwargs)
         except DataDependentOutputException:
-            return self._value(func, args[0])
+            return self._value(func, given)
         except DynamicOutputShapeException:
-            raise no_value(f"{func._overloadpacket}, whose shape depends on values") from None
+            out = self._shaped_by_values(func, given)
         self._count(func, args, kwargs, out)
-        return out
+        return known_values.follow(func, *given, out)
+
+    def _copied_to_cpu(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        value = known_values.value_of(source)
+        if value is None or not value.is_known():
+            return self._read("copy_() to a tensor of the CPU", target, source)
+        self._await_stream_of(source)
+        return target.copy_(value.real)
+
+    def _await_stream_of(self, tensor: torch.Tensor) -> None:
+        self.machine.synchronize(self.machine.stream(_index_of(tensor.device, self.machine)).mark())
+
+    def _shaped_by_values(self, func: Any, given: Any) -> Any:
+        """Return the result of an operator whose shape depends on values, or raise NoValueError."""
+        reals = known_values.reals_of(given)
+        if reals is None:
+            raise no_value(f"{func._overloadpacket}, whose shape depends on values") from None
+        found = func(*reals[0], **reals[1])
+        device = next(leaf.fake_device for leaf in tree_leaves(given) if isinstance(leaf, FakeTensor))
+        with self._fake:
+            return tree_map_only(
+                torch.Tensor,
+                lambda one: torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device=device),
+                found,
+            )
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a fake tensor in place of a real one of the CPU, of the same shape. Not the one that FakeTensorMode
@@ -131,15 +154,20 @@ class GpuMode(TorchDispatchMode):  # type: ignore[misc]
         with self._fake:
             return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
-    def _value(self, func: Any, tensor: torch.Tensor) -> Any:
+    def _value(self, func: Any, given: Any) -> Any:
         """Answer a read of a value, or raise NoValueError."""
+        tensor = given[0][0]
+        reals = known_values.reals_of(given)
+        if reals is not None:
+            self._await_stream_of(tensor)
+            return func(*reals[0], **reals[1])
         name = "item() or a branch on it" if func._overloadpacket is aten._local_scalar_dense else str(func)
         return self._read(name, None, tensor)
 
     def _read(self, what: str, target: torch.Tensor | None, source: torch.Tensor) -> Any:
         if not self._answers_reads:
             raise no_value(what)
-        self.machine.synchronize(self.machine.stream(_index_of(source.device, self.machine)).mark())
+        self._await_stream_of(source)
         return stand_in(source.dtype) if target is None else target.fill_(stand_in(target.dtype))
 
     def _count(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
@@ -154,7 +182,8 @@ class GpuMode(TorchDispatchMode):  # type: ignore[misc]
         work = work_of(func, args, kwargs, out)
         if work is not None:
             device = _index_of(on_gpu[0].fake_device, self.machine)
-            self.machine.play(func._overloadpacket.__name__, work, device)
+            kernel = None if self.machine.times is None else kernel_of(func, args, kwargs)
+            self.machine.play(func._overloadpacket.__name__, work, device, kernel)
             if work.host_bytes and not kwargs.get("non_blocking", len(args) > 2 and args[2]):
                 self.machine.synchronize(self.machine.stream(device).mark())
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from traffic.torch_gpus.kernel_times import Kernel
 from traffic.torch_gpus.roofline import Work
 
 aten = torch.ops.aten
@@ -36,7 +37,7 @@ _TYPES = {
 def work_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Work | None:
     """Return what an operator does; None if it starts no kernel, as a view."""
     packet = func._overloadpacket
-    if packet in _NO_KERNEL or _is_view(func):
+    if packet in _NO_KERNEL or is_view(func):
         return None
     host_bytes = _host_bytes(packet, args, out)
     if host_bytes:
@@ -47,7 +48,18 @@ def work_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any)
     return Work(flop, _type_of(given), _memory_bytes(func, packet, args, given, fresh))
 
 
-def _is_view(func: Any) -> bool:
+def kernel_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kernel:
+    """Return an operator as tables of measured times name it."""
+    tensors = [(tuple(one.shape), _type_named(one.dtype)) for one in _tensors((args, kwargs))]
+    return Kernel.of(func._overloadpacket.__name__, tensors)
+
+
+def _type_named(dtype: Any) -> str:
+    return _TYPES.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+def is_view(func: Any) -> bool:
+    """Return whether an operator gives no more than another shape of memory that is there."""
     returns = func._schema.returns
     return bool(returns) and all(one.alias_info is not None and not one.alias_info.is_write for one in returns)
 
@@ -61,17 +73,21 @@ def _host_bytes(packet: Any, args: Sequence[Any], out: Any) -> int:
 
 
 def _memory_bytes(func: Any, packet: Any, args: Sequence[Any], given: list[Any], fresh: list[Any]) -> int:
-    written = sum(map(extent_bytes, fresh)) + sum(extent_bytes(one) for one in _mutated(func, args))
+    written = sum(map(extent_bytes, fresh)) + sum(extent_bytes(one) for one in mutated_by(func, args))
     if packet in _PICKS:
         return written + sum(map(extent_bytes, given[1:])) + sum(map(extent_bytes, fresh))
-    unread = sum(extent_bytes(one) for one in _mutated(func, args)) if packet in _ONLY_WRITES else 0
+    unread = sum(extent_bytes(one) for one in mutated_by(func, args)) if packet in _ONLY_WRITES else 0
     return written + sum(map(extent_bytes, given)) - unread
 
 
-def _mutated(func: Any, args: Sequence[Any]) -> Iterable[Any]:
+def mutated_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Iterator[Any]:
+    """Yield the tensors that an operator writes into."""
     for argument, value in zip(func._schema.arguments, args, strict=False):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from _tensors(value)
+    for argument in func._schema.arguments[len(args) :] if kwargs else ():
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from _tensors(kwargs.get(argument.name))
 
 
 def _tensors(tree: Any) -> list[Any]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fabric.errors import FabricError
+from traffic.torch_backend.calls import Call, Operand
 from traffic.torch_backend.operation import Operation
 from traffic.torch_backend.process_group import FabricProcessGroup
 from traffic.torch_backend.work import FabricWork
 from traffic.torch_gpus.moments import End
+from traffic.torch_gpus.sent_values import values_sent, values_under_way
 from traffic.torch_gpus.streams import Here, index_of
 from traffic.torch_gpus.timeline import sleep_until
 
@@ -81,6 +86,19 @@ class NcclOptions:
         self.split_color = 0
 
 
+_IN_PLACE = ("ALLREDUCE", "REDUCE")
+"""Operations that read what they write, at all ranks."""
+
+
+class _Present(threading.local):
+    """The operation that a thread is calling. ``asked``: takes down its tensors; ``reals``: what is sent in place of
+    them, by their ids."""
+
+    def __init__(self) -> None:
+        self.asked: list[Tensor] | None = None
+        self.reals: dict[int, Tensor] | None = None
+
+
 class ProcessGroupNCCL(FabricProcessGroup):
     """A group of ranks, each with a GPU."""
 
@@ -89,6 +107,7 @@ class ProcessGroupNCCL(FabricProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, options: NcclOptions) -> None:
         super().__init__(store, rank, size, options._timeout, options.group_name)
+        self._present = _Present()
         self.options = options
 
     def getBackendName(self) -> str:  # noqa: N802 - c10d's name
@@ -103,6 +122,55 @@ class ProcessGroupNCCL(FabricProcessGroup):
     def _get_backend(self, device: Any) -> ProcessGroupNCCL:
         """Return itself, for any device."""
         return self
+
+    def _operand(self, tensors: Sequence[Tensor], lengths: Iterable[int] | None = None) -> Operand:
+        if self._present.asked is not None:
+            self._present.asked += tensors
+        if self._present.reals is not None:
+            tensors = [self._present.reals.get(id(one), one) for one in tensors]
+        return super()._operand(tensors, lengths)
+
+    def _called(
+        self, what: str, calls: Callable[[], Iterable[Call]], result: Sequence[Tensor], opts: Any
+    ) -> FabricWork:
+        self._present.asked = asked = []
+        try:
+            list(calls())
+        except FabricError as error:
+            raise ValueError(str(error)) from error
+        finally:
+            self._present.asked = None
+        written = set(map(id, result))
+        with self._values(
+            what, [one for one in asked if id(one) not in written or what in _IN_PLACE], result
+        ) as under_way:
+            work = super()._called(what, calls, result, opts)
+            under_way(work)
+        return work
+
+    def send(self, tensors: Sequence[Tensor], peer: int, tag: int = 0) -> FabricWork:
+        """Send a tensor to a rank."""
+        with self._values("SEND", tensors, []):
+            return super().send(tensors, peer, tag)
+
+    def recv(self, tensors: Sequence[Tensor], peer: int, tag: int = 0) -> FabricWork:
+        """Receive a tensor from a rank."""
+        with self._values("RECV", [], tensors) as under_way:
+            work = super().recv(tensors, peer, tag)
+            under_way(work)
+        return work
+
+    @contextmanager
+    def _values(
+        self, what: str, given: Sequence[Tensor], result: Sequence[Tensor]
+    ) -> Iterator[Callable[[FabricWork], None]]:
+        """Let an operation meanwhile send and receive the values of small tensors."""
+        reals = values_sent(what, given, result)
+        self._present.reals = reals
+        try:
+            yield lambda work: values_under_way(reals, result, work.operation)
+        finally:
+            self._present.reals = None
 
     def _begun(self, what: str, words: str, tensors: Sequence[Tensor], limit_s: float) -> Operation:
         device = next((one.device for one in tensors if one.device.type == "cuda"), None)

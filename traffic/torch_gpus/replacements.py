@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -19,32 +21,45 @@ from traffic.torch_gpus.streams import Here
 
 aten = torch.ops.aten
 _FLASH_TYPES = (torch.float16, torch.bfloat16)
+_NCCL_VERSION = (2, 27, 5)
+"""Whose behaviour this project's ``nccl`` has."""
 _NCCL_TIMEOUT = timedelta(minutes=10)
 
 
 def install(machine: Machine, answers_reads: bool) -> None:
     """Let this process have GPUs that are not there. Call it once, as ``import torch`` ends."""
-    Here.machine = machine
+    Here.machine, Here.answers_reads = machine, answers_reads
     machine.keep_current_device(torch._C._accelerator_getDeviceIndex, torch._C._accelerator_setDeviceIndex)
-    mode = GpuMode(machine, answers_reads)  # Imports Dynamo, which wants each function of torch.cuda to be another.
+    mode = GpuMode(machine, answers_reads)
     for name, replacement in cuda_module.REPLACEMENTS.items():
-        setattr(torch.cuda, name, replacement)
+        setattr(torch.cuda, name, _of_its_own(replacement))
     torch.version.cuda = torch.version.cuda or "12.8"  # Scripts ask whether it is None.
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") makes it on the CPU, then moves it.
     fake_tensor.init_gpu_context = lambda device: None  # It would make a real tensor on cuda.
     _replace_tensors(mode.storages)
     _replace_accelerator()
+    torch.nn.init._no_grad_trunc_normal_ = _truncated(torch.nn.init._no_grad_trunc_normal_)
     torch.nn.functional.scaled_dot_product_attention = _attention(torch.nn.functional.scaled_dot_product_attention)
-    torch.amp.GradScaler._maybe_opt_step = _stepped  # It reads whether gradients are infinite.
     if dist.is_available():
         _replace_distributed(mode)
     mode.__enter__()
+
+
+def _of_its_own(replacement: Any) -> Any:
+    """Return a function that no other name has: Dynamo wants each function of torch.cuda to be another."""
+    if not isinstance(replacement, FunctionType):
+        return replacement
+    parts = (replacement.__code__, replacement.__globals__, replacement.__name__, replacement.__defaults__)
+    own = FunctionType(*parts, replacement.__closure__)
+    own.__kwdefaults__, own.__doc__ = replacement.__kwdefaults__, replacement.__doc__
+    return own
 
 
 def _replace_tensors(storages: Storages) -> None:
     torch.__future__.set_swap_module_params_on_conversion(True)  # A parameter stays the same object as it moves.
     torch.utils.swap_tensors = _swap
     torch.Tensor.pin_memory = lambda self, device=None: self
+    torch.Tensor.record_stream = lambda self, stream: None  # Memory is free as soon as nobody refers to it.
     FakeTensor.__format__ = lambda self, how: self.item().__format__(how)  # So that it fails as item() does.
     resize = torch.UntypedStorage.resize_
 
@@ -59,6 +74,10 @@ def _replace_tensors(storages: Storages) -> None:
 def _swap(first: Any, second: Any) -> None:
     """Swap two tensors, as ``torch.utils.swap_tensors`` does, which refuses if somebody refers to one weakly: a
     FakeTensorMode does, to each that it makes, but asks for none again."""
+    for slot in copyreg._slotnames(first.__class__):  # type: ignore[attr-defined] # A DTensor has its parts there.
+        ours, theirs = getattr(first, slot, None), getattr(second, slot, None)
+        setattr(first, slot, theirs)
+        setattr(second, slot, ours)
     first.__class__, second.__class__ = second.__class__, first.__class__
     first.__dict__, second.__dict__ = second.__dict__, first.__dict__
     torch._C._swap_tensor_impl(first, second)
@@ -69,6 +88,27 @@ def _replace_accelerator() -> None:
         setattr(torch.accelerator, name, cuda_module.REPLACEMENTS[name])
     torch.accelerator.current_device_index = cuda_module.current_device
     torch.accelerator.set_device_index = cuda_module.set_device
+    torch.cuda.nvtx._nvtx = _Marks()
+    torch.cuda.nccl.version = lambda: _NCCL_VERSION
+
+
+def _truncated(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an initialization that asks no GPU whether what it has drawn is within limits."""
+
+    def truncated(tensor: Any, mean: float, std: float, a: float, b: float, generator: Any = None) -> Any:
+        if tensor.device.type != "cuda":
+            return real(tensor, mean, std, a, b, generator)
+        with torch.no_grad():
+            return tensor.normal_(mean, std).clamp_(a, b)
+
+    return truncated
+
+
+class _Marks:
+    """What ``torch.cuda.nvtx`` calls: marks for NVIDIA's profilers, whom nobody asks here."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *_: 0
 
 
 @dataclass(frozen=True)
@@ -110,12 +150,6 @@ def _mask(mask: Any, query: Any, key: Any) -> Any:
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, float("-inf"))
     return mask.expand(*query.shape[:-1], key.shape[-2])
-
-
-def _stepped(scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-    """Step, as if no gradient were infinite; a real scaler waits for the GPU to know."""
-    cuda_module.synchronize()
-    return optimizer.step(*args, **kwargs)
 
 
 def _replace_distributed(mode: GpuMode) -> None:

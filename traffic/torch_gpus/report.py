@@ -1,4 +1,4 @@
-"""What a process says of its GPUs as it ends: how long operators took, and how much of that is known by bytes alone."""
+"""What a process says of its GPUs as it ends: how long operators took, and where that is from."""
 
 from __future__ import annotations
 
@@ -16,12 +16,21 @@ def words_of(machine: Machine, rank: str) -> Iterator[str]:
     if not total_ns:
         return
     by_bytes_ns = sum(machine.by_bytes.values())
-    gpu = machine.gpu
+    gpu, how = machine.gpu, " by the roofline" if machine.times is None else ""
     peak = max(device.memory.peak_bytes for device in machine.devices)
     yield (
-        f"GPU {gpu.name}, rank {rank}: {machine.operators} operators took {total_ns / 1e6:.3f} ms by the roofline; "
+        f"GPU {gpu.name}, rank {rank}: {machine.operators} operators took {total_ns / 1e6:.3f} ms{how}; "
         f"{by_bytes_ns / total_ns:.1%} of the time is of operators by their bytes alone; at most {format_size(peak)} "
         "were allocated"
     )
     longest = machine.by_operator.most_common(_MOST_NAMED)
     yield "  longest: " + ", ".join(f"{name} {length_ns / total_ns:.1%}" for name, length_ns in longest)
+    if machine.times is not None:
+        missing = machine.not_measured
+        measured = machine.operators - sum(missing.values())
+        share = sum(machine.measured.values()) / total_ns
+        names = ", ".join(f"{name} {count}" for name, count in missing.most_common(_MOST_NAMED))
+        yield (
+            f"  measured: {measured} operators, {share:.1%} of the time; not in the table: {sum(missing.values())}"
+            + (f", most often {names}" if names else "")
+        )

@@ -16,6 +16,8 @@ class Here:
     """The machine of this process, which classes that scripts make objects of find here."""
 
     machine: Machine
+    answers_reads = False
+    """Whether a read of a value gives nan, 0 or False in place of an error."""
 
 
 def index_of(device: Any = None) -> int:

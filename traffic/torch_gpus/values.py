@@ -10,7 +10,8 @@ from typing import Any
 from traffic.torch_gpus.variables import NAN, VALUES
 
 _OURS = str(Path(__file__).parent)
-_LIBRARIES = ("/torch/", "/site-packages/", "/dist-packages/")
+_LIBRARIES = ("/site-packages/", "/dist-packages/")
+_PYTHONS_OWN = str(Path(traceback.__file__).parent)
 
 
 class NoValueError(RuntimeError):
@@ -34,9 +35,25 @@ def stand_in(dtype: Any) -> float | int | bool:
 
 
 def _place() -> str:
-    """Return file, line and text of the innermost frame that is neither PyTorch's nor ours."""
-    for frame in reversed(traceback.extract_stack(sys._getframe(1))):
-        name = frame.filename
-        if not name.startswith((_OURS, "<")) and not any(part in name for part in _LIBRARIES):
-            return f"{name}:{frame.lineno}: {frame.line}"
-    return "the program"
+    """Return file, line and text of the innermost frame that is neither PyTorch's nor ours; if that is a library's,
+    behind that of the program that called it."""
+    torch_home = str(Path(sys.modules["torch"].__file__ or "").parent) + "/" if "torch" in sys.modules else _OURS
+    frames = [
+        frame for frame in traceback.extract_stack(sys._getframe(1))
+        if not frame.filename.startswith((_OURS, torch_home, "<"))
+        and (_is_librarys(frame) or not frame.filename.startswith(_PYTHONS_OWN))
+    ]  # fmt: skip
+    own = [frame for frame in frames if not _is_librarys(frame)]
+    if not frames:
+        return "the program"
+    if not own or own[-1] is frames[-1]:
+        return _words(frames[-1])
+    return f"{_words(own[-1])}: in {_words(frames[-1])}"
+
+
+def _is_librarys(frame: traceback.FrameSummary) -> bool:
+    return any(part in frame.filename for part in _LIBRARIES)
+
+
+def _words(frame: traceback.FrameSummary) -> str:
+    return f"{frame.filename}:{frame.lineno}: {frame.line}"

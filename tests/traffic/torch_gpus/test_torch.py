@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,8 @@ import pytest
 from experiments.libraries.catalogue import library_named
 from traffic.torch_gpus.startup import FOLDER
 from traffic.torch_gpus.variables import COUNT, GPU, NAN, VALUES
+from traffic.work.generators.buckets import Gradient, buckets_of
+from traffic.work.models.listing import model_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,34 +47,75 @@ def play(case: str, **variables: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("case", ["device", "memory", "order", "training", "reads"])
+@pytest.mark.parametrize("case", ["device", "memory", "order", "training", "reads", "values"])
 def test_a_script_that_says_cuda_has_it(case: str) -> None:
     said = play(case, **{GPU: "h100", COUNT: "2"})
-    assert case in ("device", "reads") or "operators by their bytes alone" in said
+    assert case in ("device", "reads", "values") or "operators by their bytes alone" in said
 
 
 def test_reads_are_answered_where_the_user_asked_for_it() -> None:
     play("answered", **{GPU: "h100", VALUES: NAN})
 
 
-def test_fsdp2_and_ddp_call_what_they_call_on_gpus() -> None:
+def play_ranks(script: str, *arguments: str, ranks: int = 2) -> list[str]:
+    """Play a script in several ranks of this machine; return what each said."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    both = {GPU: "h100", COUNT: "2", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    ranks = [
+    both = {GPU: "h100", COUNT: str(ranks), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    running = [
         subprocess.Popen(
-            command("two_gpus.py"), env=surroundings(**both, RANK=str(rank), LOCAL_RANK=str(rank)),
+            command(script, *arguments), env=surroundings(**both, RANK=str(rank), LOCAL_RANK=str(rank)),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
-        for rank in range(2)
+        for rank in range(ranks)
     ]  # fmt: skip
     try:
-        said = [rank.communicate(timeout=280)[0] for rank in ranks]
+        said = [rank.communicate(timeout=280)[0] for rank in running]
     finally:
-        for rank in ranks:
+        for rank in running:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+    assert [rank.returncode for rank in running] == [0] * ranks, said
+    return said
+
+
+def carried(said: str) -> dict[str, list[int]]:
+    """Return the elements of operations by their kinds, of what ``counted.py`` says."""
+    lines = [line.split() for line in said.splitlines() if re.fullmatch(r"[A-Z_]+( \d+)+", line)]
+    return {kind: list(map(int, elements)) for kind, *elements in lines}
+
+
+def test_fsdp2_and_ddp_call_what_they_call_on_gpus() -> None:
+    play_ranks("two_gpus.py")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("arguments", [["--fp32"], []])
+def test_resnet50s_buckets_are_those_of_generators(arguments: list[str]) -> None:
+    """From the second step on. Under autocast the last layer's weight is ready before its bias, of 4,000 B."""
+    program = str(ROOT / "docs" / "programs" / "resnet50.py")
+    gradients = [
+        Gradient((place, 0), 4 * tensor.elements, "data")
+        for place, layer in enumerate(model_of("resnet50").all_layers())
+        for tensor in layer.tensors
+    ]
+    expected = [bucket.size_bytes for bucket in buckets_of(gradients, 1 << 20, 25 << 20)]
+    if not arguments:
+        expected[:2] = [expected[0] - 4000, expected[1] + 4000]
+    for said in play_ranks("counted.py", program, "--batch", "1", "--steps", "2", *arguments):
+        whole, *buckets = [4 * elements for elements in carried(said)["ALLREDUCE"]]
+        assert (whole, buckets) == (sum(expected), expected)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("schedule", ["1F1B", "GPipe"])
+def test_a_pipeline_of_four_stages_runs(schedule: str) -> None:
+    words = ("--schedule", schedule, "--width", "64", "--rows", "4", "--microbatches", "6", "--steps", "2")
+    said = play_ranks("counted.py", str(ROOT / "docs" / "programs" / "pipeline.py"), *words, ranks=4)
+    neighbours = [1, 2, 2, 1]
+    for rank, text in enumerate(said):
+        found = carried(text)
+        assert found["SEND"].count(4 * 64) == found["RECV"].count(4 * 64) == 2 * 6 * neighbours[rank], (rank, found)
 
 
 def test_python_without_the_variable_loads_nothing_of_it() -> None:

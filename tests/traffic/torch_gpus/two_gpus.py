@@ -74,5 +74,23 @@ if __name__ == "__main__":
         dist.send(torch.ones(5, device="cuda"), 1)
     else:
         dist.recv(received, 0)
+        assert received.tolist() == [1.0] * 5
+    counts = torch.tensor([dist.get_rank() + 1], device="cuda")
+    dist.all_reduce(counts)
+    assert counts.div(2).item() == 1.5
+    gathered = [torch.empty(2, dtype=torch.int64, device="cuda") for _ in range(2)]
+    dist.all_gather(gathered, torch.tensor([dist.get_rank(), 7], device="cuda"))
+    assert torch.stack(gathered).tolist() == [[0, 7], [1, 7]]
+    mixed = torch.ones(3, device="cuda") if dist.get_rank() else torch.randn(3, device="cuda")
+    dist.all_reduce(mixed)
+    try:
+        mixed.sum().item()
+    except RuntimeError as error:
+        assert "no values here" in str(error), error
+    else:
+        raise AssertionError("a sum of values that one rank does not have")
+    objects = [{"rank": 0}] if dist.get_rank() == 0 else [None]
+    dist.broadcast_object_list(objects, 0, device=torch.device("cuda"))
+    assert objects == [{"rank": 0}]
     torch.cuda.synchronize()
     dist.destroy_process_group()

@@ -1,0 +1,78 @@
+"""Ranks that are forked: which commands start them, and what of a script's end is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from traffic.torch_gpus.forking import is_launcher, script_words
+
+ROOT = Path(__file__).parents[3]
+
+
+DRIVER = """
+import os, sys, json
+from traffic.torch_gpus.forking import RanksParent
+parent = RanksParent()
+codes = []
+for script, *arguments in json.loads(sys.argv[1]):
+    with open(script + ".out", "w") as out:
+        rank = parent.start([script, *arguments], {**os.environ, "LOCAL_RANK": "3"}, (out, out))
+    if arguments == ["until ended"]:
+        codes.append(rank.poll())
+        rank.terminate()
+    codes.append(rank.wait(60))
+    assert rank.poll() == codes[-1]
+print(json.dumps(codes))
+"""
+"""Forks ranks, one after another, and prints how they ended."""
+
+
+def ends(folder: Path, scripts: dict[str, str], **arguments: str) -> list[int | None]:
+    """Return how forked ranks ended that ran scripts of such texts; their output is in ``NAME.out``."""
+    for name, text in scripts.items():
+        (folder / name).write_text(text)
+    asked = [[str(folder / name), *([arguments[name]] if name in arguments else [])] for name in scripts]
+    words = [sys.executable, "-c", DRIVER, json.dumps(asked)]
+    around = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=around, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found: list[int | None] = json.loads(done.stdout)
+    return found
+
+
+def test_launchers_are_known_by_their_words() -> None:
+    assert is_launcher(["python3", "/usr/bin/torchrun", "train.py"])
+    assert is_launcher(["python3", "-m", "torch.distributed.run", "train.py"])
+    assert not is_launcher(["python3", "train.py", "torchrun.txt", "torchrun"])
+
+
+def test_only_this_pythons_scripts_are_forked() -> None:
+    assert script_words([sys.executable, "-u", "train.py", "-x"]) == ["train.py", "-x"]
+    assert script_words([sys.executable, "-u", "-m", "train", "-x"]) == ["-m", "train", "-x"]
+    assert script_words([sys.executable, "-W", "ignore", "train.py"]) is None
+    assert script_words(["/bin/sh", "train.sh"]) is None
+
+
+def test_a_rank_is_as_a_python_of_its_own(tmp_path: Path) -> None:
+    text = (
+        "import os, sys, atexit, beside\n"
+        "atexit.register(print, 'at exit')\n"
+        "print(__name__, sys.argv[1:], os.environ['LOCAL_RANK'], beside.VALUE, os.getsid(0) == os.getpid())\n"
+    )
+    (tmp_path / "beside.py").write_text("VALUE = 5\n")
+    assert ends(tmp_path, {"script": text}, script="-x") == [0]
+    assert (tmp_path / "script.out").read_text() == "__main__ ['-x'] 3 5 True\nat exit\n"
+
+
+def test_how_a_rank_ends_is_told(tmp_path: Path) -> None:
+    scripts = {
+        "number": "raise SystemExit(7)", "text": "raise SystemExit('gone')", "error": "raise ValueError('told')",
+        "ended": "import time; time.sleep(600)",
+    }  # fmt: skip
+    assert ends(tmp_path, scripts, ended="until ended") == [7, 1, 1, None, -15]
+    assert (tmp_path / "text.out").read_text() == "gone\n"
+    assert "ValueError: told" in (tmp_path / "error.out").read_text()
