@@ -18,7 +18,19 @@ import pytest
 from controllers.planning.paths import planned_path, planned_paths
 from controllers.planning.plan import Purpose
 from controllers.planning.planner import plan_routes, routing_faults
-from controllers.planning.policies import ADAPTIVE, ECMP, POLICIES, STATIC, AtSwitch, BySource, Chosen, Policy
+from controllers.planning.policies import (
+    ADAPTIVE,
+    ECMP,
+    ENTROPY,
+    POLICIES,
+    ROUND_ROBIN,
+    SPRAY,
+    STATIC,
+    AtSwitch,
+    BySource,
+    Chosen,
+    Policy,
+)
 from controllers.planning.policies.policy import keep_planned, or_list
 from controllers.routing import Repair, Routing
 from fabric.config import checked
@@ -91,8 +103,9 @@ def test_what_policies_say_of_themselves() -> None:
     assert [policy.moves for policy in (STATIC, ECMP, ADAPTIVE)] == [False, False, True]
     assert [policy.is_by_destination for policy in (STATIC, ECMP, ADAPTIVE)] == [True, False, False]
     assert [policy.keeps_static_routes for policy in (STATIC, ECMP, ADAPTIVE)] == [True, False, False]
-    assert [policy.sprays for policy in POLICIES] == [False, False, False, True, True, True]
-    assert [policy.has_one_path for policy in POLICIES] == [True, True, False, False, False, False]
+    known = (STATIC, ECMP, ADAPTIVE, SPRAY, ROUND_ROBIN, ENTROPY)
+    assert [policy.sprays for policy in known] == [False, False, False, True, True, True]
+    assert [policy.has_one_path for policy in known] == [True, True, False, False, False, False]
     assert or_list((STATIC, ECMP, ADAPTIVE)) == "static, ecmp or adaptive"
     assert or_list([ECMP]) == "ecmp"
 
