@@ -141,6 +141,38 @@ def _memory(device: Any) -> Memory:
     return Here.machine.devices[index_of(device)].memory
 
 
+class RandomGenerator:
+    """A GPU's source of random numbers, which are not drawn: what is asked of it, but for its seed, is nothing."""
+
+    def __init__(self, device: int) -> None:
+        self.device = torch.device("cuda", device)
+        self._seed = 0
+
+    def manual_seed(self, seed: int) -> RandomGenerator:
+        """Take a seed."""
+        self._seed = seed
+        return self
+
+    def initial_seed(self) -> int:
+        """Return the seed."""
+        return self._seed
+
+    seed = initial_seed
+
+    def get_state(self) -> torch.Tensor:
+        """Return a state, which says nothing."""
+        return _rng_state()
+
+    def set_state(self, state: torch.Tensor) -> None:
+        """Do nothing."""
+
+    def clone_state(self) -> RandomGenerator:
+        """Return itself."""
+        return self
+
+    graphsafe_get_state, graphsafe_set_state = clone_state, set_state
+
+
 def _yes(*_: Any, **__: Any) -> bool:
     return True
 

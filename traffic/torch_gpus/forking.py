@@ -161,8 +161,9 @@ def _start_one(control: socket.socket, ends: dict[int, int]) -> None:
     if (pid := os.fork()) == 0:
         control.close()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for ended in (signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(ended, signal.SIG_DFL)
         os.dup2(out, 1)
         os.dup2(err, 2)
         for number in (out, err, told, *ends.values()):
@@ -201,7 +202,7 @@ def _be_rank(words: list[str], env: dict[str, str], directory: str) -> NoReturn:
     except SystemExit as ended:
         code = ended.code
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         code = _ENDED
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)

@@ -74,7 +74,7 @@ def _phantora_tensors(given: Any) -> Iterator[tuple[Sequence[int], str]]:
     """Yield the tensors of an operator's arguments, as deep as they are."""
     if isinstance(given, Mapping):
         if "shape" in given:
-            yield given["shape"], _PHANTORA_TYPES.get(given["dtype"], given["dtype"])
+            yield given["shape"], _PHANTORA_TYPES.get(given["dtype"], str(given["dtype"]))
             return
         given = list(given.values())
     if isinstance(given, list):

@@ -58,7 +58,7 @@ def _has_nan(real: torch.Tensor) -> bool:
 
 
 def _is_float(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
+    return bool(dtype.is_floating_point or dtype.is_complex)
 
 
 def is_small(dtype: torch.dtype, elements: int) -> bool:
@@ -154,7 +154,7 @@ def _reals_shared(args: Any) -> Any:
 
 
 def _is_whole(real: torch.Tensor) -> bool:
-    return real.numel() * real.element_size() == real.untyped_storage().nbytes()
+    return bool(real.numel() * real.element_size() == real.untyped_storage().nbytes())
 
 
 def _values_in(args: Any) -> Iterable[Value]:

@@ -85,8 +85,8 @@ def mutated_by(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None 
     for argument, value in zip(func._schema.arguments, args, strict=False):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from _tensors(value)
-    for argument in func._schema.arguments[len(args) :] if kwargs else ():
-        if argument.alias_info is not None and argument.alias_info.is_write:
+    for argument in func._schema.arguments[len(args) :]:
+        if kwargs and argument.alias_info is not None and argument.alias_info.is_write:
             yield from _tensors(kwargs.get(argument.name))
 
 

@@ -32,7 +32,10 @@ def install(machine: Machine, answers_reads: bool) -> None:
     machine.keep_current_device(torch._C._accelerator_getDeviceIndex, torch._C._accelerator_setDeviceIndex)
     mode = GpuMode(machine, answers_reads)
     for name, replacement in cuda_module.REPLACEMENTS.items():
-        setattr(torch.cuda, name, _of_its_own(replacement))
+        own = _of_its_own(replacement)
+        for module in (torch.cuda, torch.cuda.random, torch.cuda.memory, torch.cuda.streams):
+            if module is torch.cuda or hasattr(module, name):
+                setattr(module, name, own)
     torch.version.cuda = torch.version.cuda or "12.8"  # Scripts ask whether it is None.
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") makes it on the CPU, then moves it.
     fake_tensor.init_gpu_context = lambda device: None  # It would make a real tensor on cuda.
@@ -89,6 +92,7 @@ def _replace_accelerator() -> None:
     torch.accelerator.current_device_index = cuda_module.current_device
     torch.accelerator.set_device_index = cuda_module.set_device
     torch.cuda.nvtx._nvtx = _Marks()
+    torch.cuda.default_generators = tuple(map(cuda_module.RandomGenerator, range(cuda_module.device_count())))
     torch.cuda.nccl.version = lambda: _NCCL_VERSION
 
 
