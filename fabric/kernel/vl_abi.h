@@ -5,7 +5,7 @@
 
 #include <linux/types.h>
 
-#define VL_VERSION 4
+#define VL_VERSION 5
 #define VL_LANES 16	/* InfiniBand's: data lanes 0 to 14 and 15 */
 #define VL_MANAGEMENT_LANE 15	/* before all others, and never subject to flow control */
 #define VL_DSCPS 64
@@ -48,7 +48,8 @@ enum vl_cause {
 	VL_DROP_LINK_DOWN = 3,	/* it waited, or was under way, when the link went down */
 	VL_DROP_RESET = 4,	/* the queues were replaced or taken away */
 	VL_DROP_NO_MEMORY = 5,	/* this machine has no memory left */
-	VL_CAUSES = 6,
+	VL_DROP_WATCHDOG = 6,	/* its lane had stood still for longer than the watchdog lets it */
+	VL_CAUSES = 7,
 };
 
 struct vl_port_options {
