@@ -275,7 +275,11 @@ TABLES: dict[str, Table] = {
                 "Int64", "count", "timeouts of acknowledgements; empty without RDMA", absent=math.nan, grows=True
             ),
             "cnps": Column(
-                "Int64", "count", "congestion notification packets that came; empty without RDMA", absent=math.nan, grows=True
+                "Int64",
+                "count",
+                "congestion notification packets that came; empty without RDMA",
+                absent=math.nan,
+                grows=True,
             ),
         },
     ),

@@ -270,6 +270,10 @@ class Session:
         """The present queues."""
         return self.live.emulation.lane_plan.queueing
 
+    def use_queues(self, queues: QueueConfig) -> None:
+        """Let ports have other queues from the next :meth:`use_queueing` on."""
+        self.settings = replace(self.settings, queues=queues)
+
     def use_queueing(self, queueing: Queueing) -> None:
         """Install the queues of a queueing, unless they are installed, and calibrate them once."""
         wanted = plan_lanes(self.queues, queueing)

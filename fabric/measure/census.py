@@ -191,7 +191,12 @@ def host_count(snmp: str) -> HostCount:
         group = names[0]
         values.update({group + name: int(number) for name, number in zip(names[1:], numbers[1:], strict=True)})
     counted = {field: sum(values.get(name, 0) for name in names) for field, names in _HOST_COUNTERS.items()}
-    lacking = tuple(name for names in _HOST_COUNTERS.values() for name in names if name not in values and not name.startswith("Rdma:"))
+    lacking = tuple(
+        name
+        for names in _HOST_COUNTERS.values()
+        for name in names
+        if name not in values and not name.startswith("Rdma:")
+    )
     return HostCount(**counted, not_counted=lacking)
 
 

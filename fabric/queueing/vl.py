@@ -159,7 +159,12 @@ def _buffers(buffers: Mapping[int, LaneBuffer]) -> bytes:
 def _faults(port: VlConfig) -> Iterator[str]:
     if port.rate_bps <= 0:
         yield f"rate {port.rate_bps} bit/s must be above 0"
-    times = {"delay": port.delay_ns, "return time": port.return_ns, "jitter": port.jitter_ns, "watchdog": port.watchdog_ns}
+    times = {
+        "delay": port.delay_ns,
+        "return time": port.return_ns,
+        "jitter": port.jitter_ns,
+        "watchdog": port.watchdog_ns,
+    }
     for name, value in times.items():
         if not 0 <= value <= _MOST_DELAY_NS:
             yield f"{name} {value} ns must be between 0 and {_MOST_DELAY_NS}"

@@ -305,9 +305,7 @@ def _answered(found: VerbsConnection, sock: socket.socket) -> VerbsConnection:
 class VerbsDial:
     """A :class:`traffic.transport.connection.Dial`: first the TCP connection is answered, then the queue pairs."""
 
-    def __init__(
-        self, sock: socket.socket, endpoint: Endpoint, options: SocketOptions, pairs: QueuePairConfig
-    ) -> None:
+    def __init__(self, sock: socket.socket, endpoint: Endpoint, options: SocketOptions, pairs: QueuePairConfig) -> None:
         self._sock = sock
         self._tcp = tcp.TcpDial(sock, endpoint, options)
         self._endpoint, self._options, self._pairs = endpoint, options, pairs

@@ -71,7 +71,9 @@ class LinkFailureConfig(FailureConfig):
         """Yield its links, each in the same state. Raises ValueError, also for a rate too low for a link."""
         for link in self.links(fabric):
             if self.pause and (link.tier is Tier.INSIDE or all(port.node.is_switch for port in link.ports)):
-                raise ValueError(f"pause: {link} is between switches or inside a node, and only a NIC pauses; name a nic")
+                raise ValueError(
+                    f"pause: {link} is between switches or inside a node, and only a NIC pauses; name a nic"
+                )
             if self.rate is not None and self.rate * link.rate_bps < LEAST_RATE_BPS:
                 left, least = format_apart(self.rate * link.rate_bps, LEAST_RATE_BPS, format_rate)
                 raise ValueError(

@@ -1,0 +1,77 @@
+"""The config of ``pfc_storm``: for how long a NIC pauses, which watchdogs there are, who writes to whom."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from fabric.config import TimeS
+from fabric.model.lanes import FlowControl, Queueing, ServiceLevel
+from fabric.model.network import Fabric
+from fabric.model.patterns import permutation
+from runs.config import RunConfig, each_once, short_faults
+from runs.phase_lengths import PhaseLengths
+from traffic.flows.streams import Stream, Timetable
+
+Duration = Annotated[TimeS, Field(gt=0)]
+Pause = Annotated[TimeS, Field(gt=0), BeforeValidator(lambda value: math.inf if value == "ever" else value)] | None
+
+
+class PfcStormConfig(RunConfig):
+    """The cases: every combination of ``pauses`` and ``watchdogs``."""
+
+    streams: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=2, description="Streams of each host, to hosts drawn at random; each receives as many."
+    )
+    pauses: Annotated[list[Pause], Field(min_length=1), AfterValidator(each_once)] = Field(
+        default_factory=lambda: [None, 0.001, math.inf],
+        description="For how long the first host's NIC pauses all that its switch sends it; `off`: not, `ever`.",
+    )
+    watchdogs: Annotated[list[Duration | None], Field(min_length=1), AfterValidator(each_once)] = Field(
+        default_factory=lambda: [None, 0.0002],
+        description="After how long a lane of a switch that stands still drops what it has (`queues.watchdog`).",
+    )
+    warm_up: Duration = Field(
+        default=0.001, description="Begin of each phase that is not measured; then the NIC pauses."
+    )
+    measured: Duration = Field(default=0.004, description="Time that is measured after the warm-up.")
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """One lane without loss."""
+        return (Queueing.LOSSLESS,)
+
+    @property
+    def timetable(self) -> Timetable:
+        """The times of a phase; all streams begin at once."""
+        return Timetable(self.warm_up, self.measured, 0.0)
+
+    def played(self, fabric: Fabric) -> list[Stream]:
+        """Return the streams, one permutation of hosts after the other."""
+        draw = random.Random(f"{self.seed}")
+        nics = [fabric.nics_of[host][0] for host in fabric.computes]
+        pairs = [pair for _ in range(self.streams) for pair in permutation(fabric, nics, draw)]
+        return [Stream(source.node, sink.node, ServiceLevel.OTHER) for source, sink in pairs]
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """All phases are as long."""
+        return PhaseLengths({"warm_up and measured": self.warm_up + self.measured})
+
+    @property
+    def cuts_links(self) -> bool:
+        """A NIC pauses, if it shall."""
+        return any(self.pauses) or super().cuts_links
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        yield from (f"measured: {fault}" for fault in short_faults(fabric, self.measured))
+        if self.queues.flow_control is not FlowControl.PFC:
+            yield f"queues.flow_control: {self.queues.flow_control.value} pauses nobody; use pfc"
+        if self.queues.watchdog is not None:
+            yield "queues.watchdog: is not what decides here; remove it and set watchdogs"
