@@ -1,7 +1,7 @@
 """Balls that are thrown into bins, each into any alike: how many the fullest has. Pure.
 
-ECMP throws flows over links so. The probability that no bin has more than m of n balls is n! / b^n times the coefficient
-of x^n in the b-th power of the sum of x^i / i! for i up to m.
+ECMP throws flows over links so. The probability that no bin has more than m of n balls is n! / b^n times the
+coefficient of x^n in the b-th power of the sum of x^i / i! for i up to m.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class LossyRdmaConfig(RunConfig):
         if not self.transport.is_rdma:
             yield f"transport.kind: {self.transport.kind} has no queue pairs; use verbs"
         if Way.PFC in self.ways and self.queues.flow_control is not FlowControl.PFC:
-            yield f"queues.flow_control: {self.queues.flow_control.value} pauses nobody; use pfc, or remove it from ways"
+            yield f"queues.flow_control: {self.queues.flow_control.value} pauses nobody; use pfc, or change ways"
         if not self.losses and not self.senders:
             yield "losses: none, and no senders: there is nothing to play; give one of the two"
         if self.senders and max(self.senders) >= len(fabric.computes):

@@ -1,7 +1,8 @@
 """What do losses cost RDMA, by how queue pairs recover from them?
 
-A lost frame costs go-back-N what is under way, a round trip, and selective repeat itself. One that is lost again costs
-either a timeout, as does with go-back-N a lost NAK, which is sent once. PFC spares the losses of full queues, no others.
+A lost frame costs go-back-N what is under way, a round trip, and selective repeat itself. One that is lost again
+costs either a timeout, as does with go-back-N a lost NAK, which is sent once. PFC spares the losses of full queues, no
+others.
 """
 
 from __future__ import annotations

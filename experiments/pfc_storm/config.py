@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from fabric.config import TimeS
+from fabric.config import OFF_IS_NONE, NoneAs, TimeS
 from fabric.model.lanes import FlowControl, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.model.patterns import permutation
@@ -18,7 +17,9 @@ from runs.phase_lengths import PhaseLengths
 from traffic.flows.streams import Stream, Timetable
 
 Duration = Annotated[TimeS, Field(gt=0)]
-Pause = Annotated[TimeS, Field(gt=0), BeforeValidator(lambda value: math.inf if value == "ever" else value)] | None
+EVER_S = 3600.0
+Watchdog = Annotated[Duration | None, OFF_IS_NONE, NoneAs("off")]
+Pause = Annotated[Watchdog, BeforeValidator(lambda value: EVER_S if value == "ever" else value)]
 
 
 class PfcStormConfig(RunConfig):
@@ -28,10 +29,10 @@ class PfcStormConfig(RunConfig):
         default=2, description="Streams of each host, to hosts drawn at random; each receives as many."
     )
     pauses: Annotated[list[Pause], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: [None, 0.001, math.inf],
-        description="For how long the first host's NIC pauses all that its switch sends it; `off`: not, `ever`.",
+        default_factory=lambda: [None, 0.001, EVER_S],
+        description="For how long the first host's NIC pauses all that its switch sends it; `off`: not; `ever`: an hour.",
     )
-    watchdogs: Annotated[list[Duration | None], Field(min_length=1), AfterValidator(each_once)] = Field(
+    watchdogs: Annotated[list[Watchdog], Field(min_length=1), AfterValidator(each_once)] = Field(
         default_factory=lambda: [None, 0.0002],
         description="After how long a lane of a switch that stands still drops what it has (`queues.watchdog`).",
     )

@@ -1,18 +1,17 @@
 """Which flows does a NIC that pauses its switch take with it, and what does a watchdog at switches cure?
 
-What waits for the paused port fills the input buffer of each link that it came by, and so pauses that link, whatever else
-it carries: Guo et al., "RDMA over Commodity Ethernet at Scale", SIGCOMM 2016, 4.3. A watchdog drops what waits for a port
-that has stood still.
+What waits for the paused port fills the input buffer of each link that it came by, and so pauses that link, whatever
+else it carries: Guo et al., "RDMA over Commodity Ethernet at Scale", SIGCOMM 2016, 4.3. A watchdog drops what waits for
+a port that has stood still.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controllers.planning.paths import planned_path
-from experiments.pfc_storm.config import PfcStormConfig
+from experiments.pfc_storm.config import EVER_S, PfcStormConfig
 from fabric.failures.schedule import Failure, FailureSchedule, LinkState
 from fabric.measures import Better, Measure
 from fabric.model.network import Fabric, Port
@@ -34,7 +33,7 @@ _OTHERS = Measure("others_bps", "goodput of the streams that do not go to the NI
 
 
 def _long(pause: float | None) -> str:
-    return "no pause" if pause is None else "for ever" if math.isinf(pause) else f"for {format_time(pause)}"
+    return "no pause" if pause is None else "for ever" if pause >= EVER_S else f"for {format_time(pause)}"
 
 
 def _watched(watchdog: float | None) -> str:
@@ -64,8 +63,8 @@ Way = tuple[Sequence[Port], Sequence[Port]]
 
 
 def taken(ways: Sequence[Way], root: Port) -> list[bool]:
-    """Return which streams stand still in the end, if the port ``root`` does: those of which anything crosses a port that
-    stands still. That is each port before one on a stream's way, whose data fills the buffer in between."""
+    """Return which streams stand still in the end, if the port ``root`` does: those of which anything crosses a port
+    that stands still. That is each port before one on a stream's way, whose data fills the buffer in between."""
     still, before = {root}, set[Port]()
     while still != before:
         before = set(still)
@@ -98,7 +97,7 @@ def _measure(played: Played[Storm, PfcStormConfig]) -> dict[str, float]:
 def _in_theory(found: Found[Storm, PfcStormConfig], one: Outcome[Storm]) -> dict[str, float]:
     if one.case.pause is None:
         return {_TAKEN.name: 0.0}
-    if not math.isinf(one.case.pause):
+    if one.case.pause < EVER_S:
         return {}
     ways, root = _ways(found), _root(found.fabric)
     lost = taken(ways, root) if one.case.watchdog is None else [root in data or root in acks for data, acks in ways]
@@ -115,21 +114,21 @@ STUDY = Study[Storm, PfcStormConfig](
     answer=Answer(
         "A NIC that pauses for ever takes {}.",
         each="{taken_fraction|.0%} of all streams with {watchdog} (theory: {taken_in_theory_fraction|.0%})",
-        rows=lambda found: [one for one in found.outcomes if one.case.pause == math.inf],
+        rows=lambda found: [one for one in found.outcomes if one.case.pause == EVER_S],
     ),
     tables=(
         CaseTable(
             "What a NIC that pauses takes with it",
             "pause {pause|once}, switches {watchdog}, streams taken {taken_fraction|.0%}, in theory "
-            "{taken_in_theory_fraction|.0%}, hosts {taken_hosts}, goodput {goodput_bps}, of others {others_bps}, dropped "
-            "{drops_packets}, stalls {stalls}, longest stalled lane {most_stalled_fraction|.0%}",
+            "{taken_in_theory_fraction|.0%}, hosts {taken_hosts}, goodput {goodput_bps}, of others {others_bps}, "
+            "dropped {drops_packets}, stalls {stalls}, longest stalled lane {most_stalled_fraction|.0%}",
             f"taken: less than {TAKEN_BELOW:.0%} of a NIC's rate by its streams; {STALLS.note}",
         ),
     ),
     figures=(
         Bars(
             "storm",
-            "What streams that do not go to the NIC that pauses deliver together, by its pause and switches' watchdogs.",
+            "What streams to others than the NIC that pauses deliver together, by its pause and switches' watchdogs.",
             "Goodput of streams that do not go to the NIC that pauses",
             numbers=(Number("others_bps", "others", 1e-9),),
             x="{pause}",

@@ -17,10 +17,9 @@ from fabric.model.network import Fabric
 from runs.config import QueueingConfig, each_once
 from runs.phase_lengths import PhaseLengths
 from traffic.flows.messages import Message
-from traffic.transport.queue_pairs import MOST_LABELS
+from traffic.transport.queue_pairs import MOST_LABELS, FlowLabels
 
 Count = Annotated[int, Field(ge=1, le=256)]
-Labels = Annotated[int, Field(ge=1, le=MOST_LABELS)] | None
 
 
 class QueuePairsConfig(QueueingConfig):
@@ -32,7 +31,7 @@ class QueuePairsConfig(QueueingConfig):
     queue_pairs: Annotated[list[Count], Field(min_length=1), AfterValidator(each_once)] = Field(
         default_factory=lambda: [1, 2, 4, 8, 16], description="Numbers of queue pairs from a host to its peer."
     )
-    flow_labels: Annotated[list[Labels], Field(min_length=1), AfterValidator(each_once)] = Field(
+    flow_labels: Annotated[list[FlowLabels], Field(min_length=1), AfterValidator(each_once)] = Field(
         default_factory=lambda: [None, MOST_LABELS, 4],
         description="From how many flow labels queue pairs draw theirs; `off`: NICs compute source ports themselves.",
     )

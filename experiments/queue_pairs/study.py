@@ -1,7 +1,7 @@
 """How evenly does ECMP spread queue pairs, by how many a pair of hosts has, and by how many source ports there are?
 
-A queue pair's UDP source port decides its path. Hosts write messages to the other leaf, each divided among so many queue
-pairs: their links are bins, and the time of all is that of the fullest.
+A queue pair's UDP source port decides its path. Hosts write messages to the other leaf, each divided among so many
+queue pairs: their links are bins, and the time of all is that of the fullest.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class State(ABC):
 
 @dataclass(frozen=True)
 class LinkState(State):
-    """How a link is: whether it has carrier, what part of its rate it has, what part of its frames it loses, and whether
-    its NIC pauses all that the switch sends to it."""
+    """How a link is: whether it has carrier, what part of its rate it has, what part of its frames it loses, and
+    whether its NIC pauses all that the switch sends to it."""
 
     up: bool = True
     rate_fraction: float = 1.0

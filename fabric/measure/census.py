@@ -58,7 +58,7 @@ _HOST_COUNTERS = {
 }
 """What makes up each field of HostCount: RFC 4022, RFC 4113 and Linux' own (``net/ipv4/proc.c``). ListenDrops has
 ListenOverflows in it; a challenge is sent, or not if one was just now (Skipped). Queue pairs' are the guest kernel's
-(``rdma_repeat.c.inc``), and not missed elsewhere."""
+(``rdma_counts.c.inc``), and not missed elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,12 @@ class PortCount:
 class HostCount:
     """What hosts' sockets counted.
 
-    Segments and RDMA's frames sent again; those that had arrived before, by what receivers reported (DSACK) or saw; those
-    that ``overtook`` an earlier one; ``naks`` and ``cnps`` that came to queue pairs; retransmission timeouts, and those of them that were in vain; how often TCP as a whole was
-    short of memory; segments that arrived and were dropped, since a program held the socket too long
-    (``backlog_drops``) or it had no room (``pruned``); datagrams that found no room; connections that a listener's
-    queue had no place for; segments that TCP took for an attacker's and challenged (RFC 5961), and the SYNs among them.
+    Segments and RDMA's frames sent again; those that had arrived before, by what receivers reported (DSACK) or saw;
+    those that ``overtook`` an earlier one; ``naks`` and ``cnps`` that came to queue pairs; retransmission timeouts, and
+    those of them that were in vain; how often TCP as a whole was short of memory; segments that arrived and were
+    dropped, since a program held the socket too long (``backlog_drops``) or it had no room (``pruned``); datagrams that
+    found no room; connections that a listener's queue had no place for; segments that TCP took for an attacker's and
+    challenged (RFC 5961), and the SYNs among them.
     ``not_counted`` names what this kernel lacks.
     """
 

@@ -252,8 +252,8 @@ class QueueConfig(Strict):
     watchdog: Annotated[TimeS, Field(gt=0, le=1)] | None = Field(
         default=None,
         description=(
-            "Time after which a lossless lane of a switch that stands still drops what it has and what comes, until there "
-            "has been room for as long again (PFC watchdog). Without it, it waits for ever."
+            "Time after which a lossless lane of a switch that stands still drops what it has and what comes, until "
+            "there has been room for as long again (PFC watchdog). Without it, it waits for ever."
         ),
     )
     marking: Marking | None = Field(
@@ -358,8 +358,8 @@ class Lane:
 class LanePlan:
     """The queues that every port has under one queueing, in order of their numbers.
 
-    ``flow_control``, ``return_ns`` (None: each link's delay) and ``watchdog_ns`` are for lossless queueing only. ``jitter_frames`` is
-    the longest random wait of a frame that a host sends, in times of a full frame.
+    ``flow_control``, ``return_ns`` (None: each link's delay) and ``watchdog_ns`` are for lossless queueing only.
+    ``jitter_frames`` is the longest random wait of a frame that a host sends, in times of a full frame.
     """
 
     queueing: Queueing

@@ -57,8 +57,8 @@ class ConnectionSample(NamedTuple):
     """What a connection says of what its end has sent; None is what its transport does not count.
 
     ``round_trip_s``: smoothed; ``retransmissions``: packets sent again; ``delivered_bytes``: what the peer has
-    acknowledged. ``naks``: negative acknowledgements that came, ``timeouts``: of waiting for acknowledgements, ``cnps``:
-    notifications of congestion that came. All counts are since the connection began.
+    acknowledged. ``naks``: negative acknowledgements that came, ``timeouts``: of waiting for acknowledgements,
+    ``cnps``: notifications of congestion that came. All counts are since the connection began.
     """
 
     round_trip_s: float | None

@@ -1,8 +1,8 @@
 """What a run's queue pairs are like: how they recover from losses, how long they wait, by which UDP ports ECMP tells
 them; and what they have counted.
 
-RoCE v2 sends each queue pair's frames from a UDP source port of its own. NICs compute it as Linux' ``rdma_get_udp_sport``
-does: from the flow label of the queue pair, and without one from the numbers of both queue pairs.
+RoCE v2 sends each queue pair's frames from a UDP source port of its own. NICs compute it as Linux'
+``rdma_get_udp_sport`` does: from the flow label of the queue pair, and without one from the numbers of both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fabric.config import Strict, TimeS
+from fabric.config import OFF_IS_NONE, NoneAs, Strict, TimeS
 from fabric.errors import EmulationError
 from fabric.world.programs import guest_calls
 
@@ -28,6 +28,9 @@ _FIRST_PORT = 0xC000
 _LEAST_TIMEOUT_S, _MOST_EXPONENT = 4.096e-6, 31
 _PARAMETERS = Path("/sys/module/rdma_rxe/parameters")
 _COUNTS = Path("/proc/thread-self/net/rdma_queue_pairs")
+
+
+FlowLabels = Annotated[Annotated[int, Field(ge=1, le=MOST_LABELS)] | None, OFF_IS_NONE, NoneAs("off")]
 
 
 class Recovery(Enum):
@@ -43,8 +46,8 @@ class QueuePairConfig(Strict):
     recovery: Annotated[Recovery, Field(strict=False)] = Field(
         default=Recovery.GO_BACK_N,
         description=(
-            "What is sent again after a loss: all from the missing frame on (`go_back_n`, as InfiniBand has it), or what "
-            "is missing (`selective_repeat`, as IRN: receivers keep what comes early, and name it)."
+            "What is sent again after a loss: all from the missing frame on (`go_back_n`, as InfiniBand has it), or "
+            "what is missing (`selective_repeat`, as IRN: receivers keep what comes early, and name it)."
         ),
     )
     ack_timeout: Annotated[TimeS, Field(ge=_LEAST_TIMEOUT_S, le=8800)] = Field(
@@ -54,11 +57,11 @@ class QueuePairConfig(Strict):
     retries: Annotated[int, Field(ge=0, le=7)] = Field(
         default=7, description="Timeouts in a row after which a queue pair gives up, and its connection fails."
     )
-    flow_labels: Annotated[int, Field(ge=1, le=MOST_LABELS)] | None = Field(
+    flow_labels: FlowLabels = Field(
         default=None,
         description=(
-            "From how many flow labels, and so UDP source ports, each queue pair draws one. Without it NICs compute ports "
-            "from the numbers of both queue pairs."
+            "From how many flow labels, and so UDP source ports, each queue pair draws one; `off`: NICs compute "
+            "ports from the numbers of both queue pairs."
         ),
     )
 
@@ -94,8 +97,8 @@ def _use_here(is_selective: bool, reordering: int) -> None:
         if not is_selective:
             return
         raise EmulationError(
-            "transport.queue_pairs.recovery: selective_repeat: this guest's kernel repeats from the missing frame on only; "
-            "FABRIC_GUEST_KERNEL=6.1 chooses one that can"
+            "transport.queue_pairs.recovery: selective_repeat: this guest's kernel sends all again from the missing "
+            "frame on; FABRIC_GUEST_KERNEL=6.1 chooses one that can do otherwise"
         )
     (_PARAMETERS / "reordering").write_text(f"{reordering}\n")
     (_PARAMETERS / "selective_repeat").write_text(f"{int(is_selective)}\n")
@@ -103,14 +106,16 @@ def _use_here(is_selective: bool, reordering: int) -> None:
 
 @dataclass(frozen=True)
 class QueuePairCounts:
-    """What a queue pair has counted: frames sent again, negative acknowledgements and timeouts of acknowledgements, CNPs
-    that came to it and that it sent."""
+    """What a queue pair has counted: frames sent again, negative acknowledgements that came, timeouts of
+    acknowledgements, CNPs that came and that it sent, requests that came again, and requests that came early."""
 
     resent: int
     naks: int
     timeouts: int
     cnps_received: int
     cnps_sent: int
+    duplicates: int
+    early: int
 
 
 def counts_of(number: int) -> QueuePairCounts | None:

@@ -32,8 +32,8 @@ class TransportConfig(Strict):
         default=None,
         description=(
             "How many later packets must arrive before TCP takes a missing one for lost, instead of Linux' own "
-            "detection by time (RACK): for sprayed packets. More than a window, if queues lose nothing. Likewise for queue "
-            "pairs with selective repeat, which by default take one for lost as soon as a later one has come."
+            "detection by time (RACK): for sprayed packets. More than a window, if queues lose nothing. Likewise for "
+            "queue pairs with selective repeat, which by default take one for lost as soon as a later one has come."
         ),
     )
     queue_pairs: QueuePairConfig = Field(

@@ -18,7 +18,7 @@ from fabric.units import format_apart, format_rate
 
 
 class LinkFailureConfig(FailureConfig):
-    """A failure of links, which are cut unless ``rate``, ``loss`` or ``pause`` is given. It names exactly one target."""
+    """A failure of links, which are cut unless ``rate``, ``loss`` or ``pause`` is given. It names one target."""
 
     targets: ClassVar[tuple[str, ...]] = ("link", "port", "switch", "host", "storage", "nic")
     hits_programs_or_disks: ClassVar[bool] = False
@@ -45,7 +45,7 @@ class LinkFailureConfig(FailureConfig):
     )
     pause: bool = Field(
         default=False,
-        description="A host's NIC pauses all that the switch sends to it, in place of a cut; where queueing is lossless.",
+        description="The NIC pauses all that the switch sends to it, in place of a cut; where queueing is lossless.",
     )
 
     @property
