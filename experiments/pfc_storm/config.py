@@ -30,14 +30,14 @@ class PfcStormConfig(RunConfig):
     )
     pauses: Annotated[list[Pause], Field(min_length=1), AfterValidator(each_once)] = Field(
         default_factory=lambda: [None, 0.001, EVER_S],
-        description="For how long the first host's NIC pauses all that its switch sends it; `off`: not; `ever`: an hour.",
+        description="For how long the first host's NIC pauses what its switch sends it; `off`: not; `ever`: an hour.",
     )
     watchdogs: Annotated[list[Watchdog], Field(min_length=1), AfterValidator(each_once)] = Field(
         default_factory=lambda: [None, 0.0002],
         description="After how long a lane of a switch that stands still drops what it has (`queues.watchdog`).",
     )
     warm_up: Duration = Field(
-        default=0.001, description="Begin of each phase that is not measured; then the NIC pauses."
+        default=0.001, description="Begin of each phase, which does not count; then the NIC pauses."
     )
     measured: Duration = Field(default=0.004, description="Time that is measured after the warm-up.")
 

@@ -96,8 +96,6 @@ class HostCount:
     retransmissions: int = 0
     sent_twice: int = 0
     overtook: int = 0
-    naks: int = 0
-    cnps: int = 0
     timeouts: int = 0
     spurious_timeouts: int = 0
     memory_pressures: int = 0
@@ -107,6 +105,8 @@ class HostCount:
     connections_dropped: int = 0
     challenges: int = 0
     syn_challenges: int = 0
+    naks: int = 0
+    cnps: int = 0
     not_counted: tuple[str, ...] = ()
 
     def since(self, before: HostCount) -> HostCount:
