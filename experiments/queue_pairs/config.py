@@ -32,14 +32,14 @@ class QueuePairsConfig(QueueingConfig):
         default_factory=lambda: [1, 2, 4, 8, 16], description="Numbers of queue pairs from a host to its peer."
     )
     flow_labels: Annotated[list[FlowLabels], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: [None, MOST_LABELS, 4],
+        default_factory=lambda: [None, MOST_LABELS],
         description="From how many flow labels queue pairs draw theirs; `off`: NICs compute source ports themselves.",
     )
     draws: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=4, description="How often each is played, with other pairs of hosts and other hashes of switches."
+        default=2, description="How often each is played, with other pairs of hosts and other hashes of switches."
     )
     message: Annotated[SizeBytes, Field(ge=1, le=2**36)] = Field(
-        default=2_000_000, description="What a host writes to its peer, divided among its queue pairs."
+        default=1_000_000, description="What a host writes to its peer, divided among its queue pairs."
     )
     patience: Annotated[TimeS, Field(gt=0)] = Field(
         default=600.0, description="Longest time that a message may take before the run fails."

@@ -259,7 +259,10 @@ def main(report: str, first: str, count: str) -> None:
     """Play runs and write what came of each."""
     fabric, found = load_fabric(TOPOLOGY), {}
     lanes = plan_lanes(QueueConfig(shared_limit=_LIMIT_BYTES), Queueing.SHARED)
-    with bring_up(fabric, lanes, inside.RUN_DIR / "logs", print, Routing()) as live:
+    inside.set_up()
+    logs = inside.RUN_DIR / "logs"
+    logs.mkdir()
+    with bring_up(fabric, lanes, logs, print, Routing()) as live:
         live.emulation.make_verbs()
         pool = AgentPool(())
         try:

@@ -121,8 +121,10 @@ def _receive(agent: Agent, lock: threading.Lock, connection: Connection, sizes: 
         (number,) = _NUMBER.unpack(head)
         connection.wake_at(1)
         left = sizes[number]
+        arrivals = select.poll()  # Not select(), which knows the first 1,024 descriptors only.
+        arrivals.register(connection.poll_for_arrivals.descriptor, select.POLLIN)
         while left:
-            select.select([connection.poll_for_arrivals.descriptor], [], [])
+            arrivals.poll()
             left -= connection.receive_at_once(buffer[:left])
         ended = time.monotonic()
         connection.send((b"\0",))

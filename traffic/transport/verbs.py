@@ -262,6 +262,7 @@ class VerbsConnection:
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
+            self.close()  # Else the end of the socket could overtake, on another path, what was sent last.
             self._library.fabric_free(self._handle)
 
     def _checked(self, answer: int) -> int:
