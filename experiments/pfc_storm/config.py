@@ -14,7 +14,7 @@ from fabric.model.network import Fabric
 from fabric.model.patterns import permutation
 from runs.config import RunConfig, each_once, short_faults
 from runs.phase_lengths import PhaseLengths
-from traffic.flows.streams import Stream, Timetable
+from traffic.flows.streams import LEAD_S, Stream, Timetable
 
 Duration = Annotated[TimeS, Field(gt=0)]
 EVER_S = 3600.0
@@ -29,17 +29,17 @@ class PfcStormConfig(RunConfig):
         default=2, description="Streams of each host, to hosts drawn at random; each receives as many."
     )
     pauses: Annotated[list[Pause], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: [None, 0.001, EVER_S],
+        default_factory=lambda: [None, 0.0003, EVER_S],
         description="For how long the first host's NIC pauses what its switch sends it; `off`: not; `ever`: an hour.",
     )
     watchdogs: Annotated[list[Watchdog], Field(min_length=1), AfterValidator(each_once)] = Field(
-        default_factory=lambda: [None, 0.0002],
+        default_factory=lambda: [None, 0.0001],
         description="After how long a lane of a switch that stands still drops what it has (`queues.watchdog`).",
     )
     warm_up: Duration = Field(
-        default=0.001, description="Begin of each phase, which does not count; then the NIC pauses."
+        default=0.0003, description="Begin of each phase, which does not count; then the NIC pauses."
     )
-    measured: Duration = Field(default=0.004, description="Time that is measured after the warm-up.")
+    measured: Duration = Field(default=0.0007, description="Time that is measured after the warm-up.")
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
@@ -61,7 +61,7 @@ class PfcStormConfig(RunConfig):
     @property
     def phase_lengths(self) -> PhaseLengths:
         """All phases are as long."""
-        return PhaseLengths({"warm_up and measured": self.warm_up + self.measured})
+        return PhaseLengths({"warm_up and measured": LEAD_S + self.warm_up + self.measured})
 
     @property
     def cuts_links(self) -> bool:

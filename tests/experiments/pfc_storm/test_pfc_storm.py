@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from experiments.pfc_storm.config import EVER_S, PfcStormConfig
-from experiments.pfc_storm.study import Storm, taken
+from experiments.pfc_storm.study import Storm
+from experiments.pfc_storm.tree import taken
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.network import Port
@@ -34,6 +35,7 @@ def test_a_stream_to_the_port_takes_those_that_share_a_link_on_its_way() -> None
     to_root, beside, apart = ((A, UP, DOWN, ROOT), ()), ((B, UP, ASIDE), ()), ((C, ASIDE), ())
     assert taken([to_root, beside, apart], ROOT) == [True, True, False]
     assert taken([beside, apart], ROOT) == [False, False]
+    assert taken([to_root, beside, apart], ROOT, spreads=False) == [True, False, False], "a watchdog drops"
 
 
 def test_what_is_taken_takes_others_in_its_turn() -> None:
@@ -52,9 +54,9 @@ def test_every_host_sends_and_receives_as_many_streams() -> None:
 
 
 def test_a_pause_may_be_for_ever_and_has_its_watchdog() -> None:
-    assert config().pauses == [None, 0.001, EVER_S]
+    assert config().pauses == [None, 0.0003, EVER_S]
     assert [Storm(pause, None).title for pause in config().pauses] == [
-        "no pause, no watchdog", "for 1 ms, no watchdog", "for ever, no watchdog"
+        "no pause, no watchdog", "for 300 us, no watchdog", "for ever, no watchdog"
     ]  # fmt: skip
     assert Storm(None, 0.0002).name == "pause_off_watchdog_0p0002"
     own = Storm(EVER_S, 0.0002).in_config(config())
