@@ -12,6 +12,7 @@ from fabric.config import OFF_IS_NONE, NoneAs, TimeS
 from fabric.model.lanes import FlowControl, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.model.patterns import permutation
+from fabric.units import format_time
 from runs.config import RunConfig, each_once, short_faults
 from runs.phase_lengths import PhaseLengths
 from traffic.flows.streams import LEAD_S, Stream, Timetable
@@ -20,6 +21,16 @@ Duration = Annotated[TimeS, Field(gt=0)]
 EVER_S = 3600.0
 Watchdog = Annotated[Duration | None, OFF_IS_NONE, NoneAs("off")]
 Pause = Annotated[Watchdog, BeforeValidator(lambda value: EVER_S if value == "ever" else value)]
+
+
+def pause_words(pause: float | None) -> str:
+    """Return how long a NIC pauses, in words."""
+    return "no pause" if pause is None else "for ever" if pause >= EVER_S else f"for {format_time(pause)}"
+
+
+def watchdog_words(watchdog: float | None) -> str:
+    """Return which watchdog there is, in words."""
+    return "no watchdog" if watchdog is None else f"watchdog {format_time(watchdog)}"
 
 
 class PfcStormConfig(RunConfig):

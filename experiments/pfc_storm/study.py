@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.pfc_storm.config import EVER_S, PfcStormConfig
+from experiments.pfc_storm.config import EVER_S, PfcStormConfig, pause_words, watchdog_words
 from experiments.pfc_storm.tree import root, taken, ways
 from fabric.failures.schedule import Failure, FailureSchedule, LinkState
 from fabric.measures import Better, Measure
 from fabric.records.figure_forms import Bars, Looks, Number
-from fabric.units import format_time
 from runs.case_tables import Answer, CaseTable
 from runs.cases import Case, axis
 from runs.session import Session
@@ -32,20 +31,12 @@ _RATE = Measure("goodput_bps", "goodput of all streams together", Better.MORE)
 _OTHERS = Measure("others_bps", "goodput of the streams that do not go to the NIC that pauses", Better.MORE)
 
 
-def _long(pause: float | None) -> str:
-    return "no pause" if pause is None else "for ever" if pause >= EVER_S else f"for {format_time(pause)}"
-
-
-def _watched(watchdog: float | None) -> str:
-    return "no watchdog" if watchdog is None else f"watchdog {format_time(watchdog)}"
-
-
 @dataclass(frozen=True)
 class Storm(Case, name="pause_{pause}_watchdog_{watchdog}", title="{pause}, {watchdog}"):
     """For how long a NIC pauses, and after how long switches' watchdogs drop."""
 
-    pause: float | None = axis("pauses", words=_long)
-    watchdog: float | None = axis("watchdogs", words=_watched, sets="queues.watchdog")
+    pause: float | None = axis("pauses", words=pause_words)
+    watchdog: float | None = axis("watchdogs", words=watchdog_words, sets="queues.watchdog")
 
 
 def _play(session: Session, config: PfcStormConfig, case: Storm) -> None:
@@ -106,7 +97,7 @@ STUDY = Study[Storm, PfcStormConfig](
             "pause {pause|once}, switches {watchdog}, streams taken {taken_fraction|.0%}, in theory "
             "{taken_in_theory_fraction|.0%}, hosts {taken_hosts}, goodput {goodput_bps}, of others {others_bps}, "
             "dropped {drops_packets}, stalls {stalls}, longest stalled lane {most_stalled_fraction|.0%}",
-            f"taken: less than {TAKEN_BELOW:.0%} of its share of a NIC in the last {LAST_PART:.0%} of the time; {STALLS.note}",
+            f"taken: below {TAKEN_BELOW:.0%} of its share of a NIC in the last {LAST_PART:.0%} of time; {STALLS.note}",
         ),
     ),
     figures=(

@@ -22,6 +22,11 @@ from traffic.transport.queue_pairs import MOST_LABELS, FlowLabels
 Count = Annotated[int, Field(ge=1, le=256)]
 
 
+def label_words(labels: int | None) -> str:
+    """Return how source ports are chosen, in words."""
+    return "ports by numbers" if labels is None else f"{labels} label{'s' * (labels > 1)}"
+
+
 class QueuePairsConfig(QueueingConfig):
     """The cases: every combination of ``queue_pairs`` and ``flow_labels``, ``draws`` times."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from controllers.planning.balls_in_bins import fullest
 from controllers.planning.ecmp import FiveTuple
 from controllers.planning.paths import planned_path
-from experiments.queue_pairs.config import QueuePairsConfig
+from experiments.queue_pairs.config import QueuePairsConfig, label_words
 from fabric.measures import Better, Measure
 from fabric.model.identity import Role
 from fabric.model.lanes import ServiceLevel
@@ -32,16 +32,12 @@ _BY_PORTS = Measure("of_bound_by_ports_fraction", "the same, by the known ports 
 _FULLEST = Measure("fullest_ratio", "queue pairs of the fullest uplink over their mean", Better.LESS)
 
 
-def _words(labels: int | None) -> str:
-    return "ports by numbers" if labels is None else f"{labels} label{'s' * (labels > 1)}"
-
-
 @dataclass(frozen=True)
 class Spread(Case, name="qp{count}_labels_{labels}_{draw}", title="{count} queue pairs, {labels}, draw {draw}"):
     """How many queue pairs a pair of hosts has, with source ports of how many labels, and which draw it is."""
 
     count: int = axis("queue_pairs")
-    labels: int | None = axis("flow_labels", name_of, _words, sets="transport.queue_pairs.flow_labels")
+    labels: int | None = axis("flow_labels", name_of, label_words, sets="transport.queue_pairs.flow_labels")
     draw: int = axis("draws")
 
 
