@@ -88,25 +88,27 @@ class Run:
         talks = tuple(
             Talk(*draw.sample(hosts, 2), _sizes(draw), draw.randrange(2**32)) for _ in range(draw.randint(1, 3))
         )
-        faults = tuple(_fault(draw, fabric) for _ in range(draw.choice([0, 1, 1, 2])))
+        faults = tuple(_fault(draw, fabric, talks) for _ in range(draw.choice([0, 1, 2, 3])))
         stops = tuple(_stop(draw, len(talks)) for _ in range(draw.choice([0, 0, 1])))
         return cls(pairs, talks, faults, stops)
 
 
 def _sizes(draw: random.Random) -> tuple[int, ...]:
-    return tuple(int(10 ** draw.uniform(0, 6.3)) for _ in range(draw.randint(1, 6)))
+    return tuple(int(10 ** draw.uniform(0, 6.3)) for _ in range(draw.randint(1, 8)))
 
 
-def _fault(draw: random.Random, fabric: Fabric) -> Failure:
-    link: Link = draw.choice(fabric.links)
-    at_s, for_s = draw.uniform(0, 0.001), 10 ** draw.uniform(-5, -1.7)
-    state = DOWN if draw.random() < 0.4 else LinkState(loss_fraction=10 ** draw.uniform(-3, -0.5))
+def _fault(draw: random.Random, fabric: Fabric, talks: tuple[Talk, ...]) -> Failure:
+    """Return what a link does while it is in use: it is one of a talk's ends, or any."""
+    talk = draw.choice(talks)
+    link: Link = draw.choice([fabric.link_at[talk.source.port], fabric.link_at[talk.sink.port], *fabric.links[-3:]])
+    at_s, for_s = 10 ** draw.uniform(-6, -3.7), 10 ** draw.uniform(-5, -1.7)
+    state = DOWN if draw.random() < 0.4 else LinkState(loss_fraction=10 ** draw.uniform(-3, -0.3))
     return Failure(link, at_s, at_s + for_s, state)
 
 
 def _stop(draw: random.Random, talks: int) -> Stop:
     for_s = None if draw.random() < 0.4 else 10 ** draw.uniform(-4, -1.3)
-    return Stop(draw.randrange(talks), draw.random() < 0.5, draw.uniform(0, 0.001), for_s)
+    return Stop(draw.randrange(talks), draw.random() < 0.5, 10 ** draw.uniform(-6, -3.7), for_s)
 
 
 def content(seed: int, number: int, size: int) -> bytes:

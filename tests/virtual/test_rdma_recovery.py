@@ -179,7 +179,7 @@ def test_flows_say_what_queue_pairs_count(command: VirtualCommand) -> None:
     done = command.run("run", "head_of_line", "--out", "run", "--no-figures", *sets)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = pd.read_parquet(command.here / "run" / "samples" / "flows.parquet")
-    last = rows.groupby("host", observed=True)[["retransmissions", "naks", "timeouts", "cnps"]].max()
-    assert last.loc["z0h000", "naks"] > 0
-    assert last.loc["z0h000", "retransmissions"] > 0
-    assert (last["cnps"] == 0).all()
+    mine = rows[rows["host"] == "z0h000"]
+    assert int(mine["naks"].max()) > 0
+    assert int(mine["retransmissions"].max()) > 0
+    assert int(rows["cnps"].max()) == 0
