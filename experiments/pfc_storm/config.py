@@ -25,7 +25,7 @@ Pause = Annotated[Watchdog, BeforeValidator(lambda value: EVER_S if value == "ev
 
 def pause_words(pause: float | None) -> str:
     """Return how long a NIC pauses, in words."""
-    return "no pause" if pause is None else "for ever" if pause >= EVER_S else f"for {format_time(pause)}"
+    return "no pause" if pause is None else "forever" if pause >= EVER_S else f"for {format_time(pause)}"
 
 
 def watchdog_words(watchdog: float | None) -> str:

@@ -87,7 +87,7 @@ STUDY = Study[Storm, PfcStormConfig](
     measures=(_TAKEN, _HOSTS, _RATE, _OTHERS),
     theory=_in_theory,
     answer=Answer(
-        "A NIC that pauses for ever takes {}.",
+        "A NIC that pauses forever takes {}.",
         each="{taken_fraction|.0%} of all streams with {watchdog} (theory: {taken_in_theory_fraction|.0%})",
         rows=lambda found: [one for one in found.outcomes if one.case.pause == EVER_S],
     ),

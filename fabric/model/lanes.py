@@ -253,7 +253,7 @@ class QueueConfig(Strict):
         default=None,
         description=(
             "Time after which a lossless lane of a switch that stands still drops what it has and what comes, until "
-            "there has been room for as long again (PFC watchdog). Without it, it waits for ever."
+            "there has been room for as long again (PFC watchdog). Without it, it never drops."
         ),
     )
     marking: Marking | None = Field(

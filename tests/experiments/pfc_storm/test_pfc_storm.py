@@ -56,7 +56,7 @@ def test_every_host_sends_and_receives_as_many_streams() -> None:
 def test_a_pause_may_be_for_ever_and_has_its_watchdog() -> None:
     assert config().pauses == [None, 0.0003, EVER_S]
     assert [Storm(pause, None).title for pause in config().pauses] == [
-        "no pause, no watchdog", "for 300 us, no watchdog", "for ever, no watchdog"
+        "no pause, no watchdog", "for 300 us, no watchdog", "forever, no watchdog"
     ]  # fmt: skip
     assert Storm(None, 0.0002).name == "pause_off_watchdog_0p0002"
     own = Storm(EVER_S, 0.0002).in_config(config())
