@@ -59,6 +59,10 @@ class NoneAs:
     text: str
 
 
+OFF_IS_NONE = BeforeValidator(lambda value: None if value is False or value == "off" else value)
+"""Takes ``off``, which YAML reads as False, for None."""
+
+
 class HasName(Protocol):
     """A value that configs call by its name."""
 

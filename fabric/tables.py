@@ -268,6 +268,19 @@ TABLES: dict[str, Table] = {
                 "Int64", "count", "packets sent again; empty where the transport does not count them", grows=True
             ),
             "bytes_acked": Column("int64", "bytes", "bytes delivered, by what the peer has acknowledged", grows=True),
+            "naks": Column(
+                "Int64", "count", "negative acknowledgements that came; empty without RDMA", absent=math.nan, grows=True
+            ),
+            "timeouts": Column(
+                "Int64", "count", "timeouts of acknowledgements; empty without RDMA", absent=math.nan, grows=True
+            ),
+            "cnps": Column(
+                "Int64",
+                "count",
+                "congestion notification packets that came; empty without RDMA",
+                absent=math.nan,
+                grows=True,
+            ),
         },
     ),
     "jobs": Table(
@@ -356,6 +369,7 @@ TABLES: dict[str, Table] = {
             "up": Column("bool", NO_UNIT, "whether the link has carrier from now on"),
             "rate_fraction": Column("float64", "fraction", "rate of the link from now on, as a fraction of its own"),
             "loss_fraction": Column("float64", "fraction", "share of frames that the link loses from now on"),
+            "paused": Column("bool", NO_UNIT, "whether the link's NIC pauses the switch from now on", absent=False),
             "due_s": Column("float64", "s", "time at which the change was due"),
             "due_end_s": Column(
                 "float64",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -46,8 +46,10 @@ from runs.ways import Moved, WayFinder, moves_in
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
 from traffic.job import FiniteJob, Job, Records, Stage
+from traffic.transport import queue_pairs
 from traffic.transport.connection import SocketOptions, Transport
-from traffic.transport.reordering import sysctls
+from traffic.transport.queue_pairs import QueuePairConfig
+from traffic.transport.reordering import TransportConfig, sysctls
 from traffic.transport.tcp import TcpTransport
 from traffic.transport.verbs import VerbsTransport
 
@@ -84,7 +86,7 @@ class RunSettings:
     congestion_control: dict[ServiceLevel, str] = field(default_factory=dict)
     dcqcn: DcqcnConfig = field(default_factory=DcqcnConfig)
     receive_window_bytes: int | None = None
-    make_transport: Callable[[SocketOptions], Transport] = TcpTransport
+    transport: TransportConfig = field(default_factory=TransportConfig)
     phase_attempts: int = 1
     live_file: Path | None = None
     """Where samples go as they are taken, for whoever watches the run."""
@@ -99,10 +101,15 @@ class RunSettings:
             congestion_control=config.congestion_controls(),
             dcqcn=config.dcqcn,
             receive_window_bytes=config.receive_window,
-            make_transport=VerbsTransport if config.transport.is_rdma else TcpTransport,
+            transport=config.transport,
             phase_attempts=config.phase_attempts,
             live_file=live_file,
         )
+
+    @property
+    def make_transport(self) -> Callable[[SocketOptions], Transport]:
+        """What carries the data of jobs that start now."""
+        return partial(VerbsTransport, pairs=self.transport.queue_pairs) if self.transport.is_rdma else TcpTransport
 
 
 @dataclass(frozen=True)
@@ -263,6 +270,10 @@ class Session:
         """The present queues."""
         return self.live.emulation.lane_plan.queueing
 
+    def use_queues(self, queues: QueueConfig) -> None:
+        """Let ports have other queues from the next :meth:`use_queueing` on."""
+        self.settings = replace(self.settings, queues=queues)
+
     def use_queueing(self, queueing: Queueing) -> None:
         """Install the queues of a queueing, unless they are installed, and calibrate them once."""
         wanted = plan_lanes(self.queues, queueing)
@@ -293,7 +304,7 @@ class Session:
         fabric, parameters = self.live.fabric, dcqcn.parameters(self.live.fabric)
         congestion_control.provide(controls.values(), parameters, fabric.nic_rate_bps)
         congestion_control.admit(self.live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
-        if self.settings.make_transport is VerbsTransport:
+        if self.settings.transport.is_rdma:
             congestion_control.control_queue_pairs(controls, parameters, fabric.nic_rate_bps)
 
     def use_routing(self, routing: Routing, label: str | None = None) -> None:
@@ -310,8 +321,18 @@ class Session:
 
     def use_reordering(self, reordering: int | None) -> None:
         """Let TCP of connections that are made from now on take a packet for lost after so many later ones; None: as
-        Linux does by itself."""
+        Linux does by itself; and queue pairs with selective repeat likewise, None: after one."""
         self.live.emulation.set_in_hosts(sysctls(reordering))
+        self._use_transport(self.settings.transport.model_copy(update={"reordering": reordering}))
+
+    def use_queue_pairs(self, config: QueuePairConfig) -> None:
+        """Let queue pairs that are made from now on be so."""
+        self._use_transport(self.settings.transport.model_copy(update={"queue_pairs": config}))
+
+    def _use_transport(self, transport: TransportConfig) -> None:
+        self.settings = replace(self.settings, transport=transport)
+        if transport.is_rdma:
+            queue_pairs.use(transport.queue_pairs, transport.reordering)
 
     def warm_up(self, job: SteppedJob) -> None:
         """Run one short step outside all phases, so that TCP's windows open. Its packets are not counted."""

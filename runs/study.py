@@ -117,12 +117,14 @@ _COUNTS = {
     "timeouts": "timeouts",
     "sent_twice": "sent_twice",
     "overtaking": "overtook",
+    "naks": "naks",
+    "cnps": "cnps",
 }
 
 
 def packet_numbers(outcome: PhaseOutcome, *names: str) -> dict[str, float]:
     """Return counts of a phase's packets by the names of :data:`runs.measures.PACKETS`; by default those that queues
-    dropped and those that TCP sent again."""
+    dropped and those that were sent again."""
     chosen = names or ("drops_packets", "retransmissions")
     return {name: float(getattr(outcome.conservation, _COUNTS[name])) for name in chosen}
 

@@ -208,6 +208,9 @@ def flow_rows(samples: list[FlowSample], phase: str, level: ServiceLevel, host: 
             "rtt_s": sample.said.round_trip_s,
             "retransmissions": sample.said.retransmissions,
             "bytes_acked": sample.said.delivered_bytes,
+            "naks": sample.said.naks,
+            "timeouts": sample.said.timeouts,
+            "cnps": sample.said.cnps,
         }
         for sample in samples
     ]

@@ -130,6 +130,7 @@ def _end_what_was_left(path: Path, now_s: float) -> None:
         "up": True,
         "rate_fraction": 1.0,
         "loss_fraction": 0.0,
+        "paused": False,
         "detail": "the cluster came up anew",
     }
     with path.open("a") as file:

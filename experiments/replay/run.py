@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from controllers.planning.ecmp import TCP, FiveTuple
+from controllers.planning.ecmp import FiveTuple
 from controllers.planning.paths import nics_for, path_load, planned_path
 from controllers.planning.policies import POLICIES
 from controllers.planning.policies.policy import or_list
@@ -92,9 +92,6 @@ class ReplayConfig(QueueingConfig):
         if self.routing.policy.moves:
             staying = or_list(policy for policy in POLICIES if not policy.moves)
             yield f"routing.policy: {self.routing.policy}: theory needs paths that stay; use {staying}"
-        policy = self.routing.policy
-        if self.transport.is_rdma and policy.hashing is not None and not policy.sprays:
-            yield f"routing.policy: {policy}: the ports of queue pairs, which choose paths, are not known; use static"
 
     def scale_on(self, fabric: Fabric) -> float:
         """Return by how much starts are multiplied."""
@@ -148,8 +145,7 @@ def _paths(session: Session, job: SizedFlowsJob) -> list[tuple[Port, ...]]:
     paths = []
     for number in range(len(job.flows)):
         pair = job.nics[number]
-        address, port = job.endpoints[number]
-        key = FiveTuple(pair[0].ip, address, TCP, job.ports[number], port)
+        key = FiveTuple(pair[0].ip, pair[1].ip, *job.ports[number])
         paths.append(tuple(planned_path(plan, fabric, *pair, key)))
     return paths
 

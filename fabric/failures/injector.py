@@ -5,6 +5,7 @@
   the wire are lost. The HTB tree, addresses, permanent neighbours and routes stay. A host's end is never set down: its
   routes would go with it.
 - A lower **rate** changes the classes of both ends' trees, or lossless ports' options, in place; queued packets stay.
+- A **pause** of a NIC changes the options of the lossless port that sends to it.
 - A **loss** is a BPF program on both ends (:mod:`fabric.failures.loss`), there from before the first frame until all is
   counted, since the kernel empties a port's queues when one is put on it or taken off.
 
@@ -387,9 +388,10 @@ class _LinkControl:
 
     def _requests(self, event: LinkEvent) -> Iterable[tuple[Port, Request]]:
         old, new = self._state(event.link), event.state
-        if old.rate_fraction != new.rate_fraction:
+        if (old.rate_fraction, old.paused) != (new.rate_fraction, new.paused):
             for port in event.link.ports:
-                shaped = self._setup.ends[port].shaped.at_fraction(new.rate_fraction)
+                is_paused = new.paused and port == switch_end(event.link)
+                shaped = self._setup.ends[port].shaped.at_fraction(new.rate_fraction, is_paused)
                 yield from ((port, request) for request in rate_requests(shaped, self._plan))
         if old.up != new.up:
             port = switch_end(event.link)

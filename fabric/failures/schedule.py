@@ -36,11 +36,13 @@ class State(ABC):
 
 @dataclass(frozen=True)
 class LinkState(State):
-    """How a link is: whether it has carrier, what part of its rate it has, and what part of its frames it loses."""
+    """How a link is: whether it has carrier, what part of its rate it has, what part of its frames it loses, and
+    whether its NIC pauses all that the switch sends to it."""
 
     up: bool = True
     rate_fraction: float = 1.0
     loss_fraction: float = 0.0
+    paused: bool = False
 
     @classmethod
     def composed(cls, states: Sequence[LinkState]) -> LinkState:
@@ -50,7 +52,7 @@ class LinkState(State):
         losses = [state.loss_fraction for state in states if state.loss_fraction]
         # One loss alone stays the very number that was asked for: 1 - (1 - 0.01) is not 0.01 in floating point.
         loss = losses[0] if len(losses) == 1 else 1 - kept
-        return LinkState(all(state.up for state in states), rate, loss)
+        return LinkState(all(state.up for state in states), rate, loss, any(state.paused for state in states))
 
     @property
     def only_one(self) -> tuple[float, str] | None:
@@ -62,6 +64,7 @@ class LinkState(State):
             return "down"
         parts = [f"rate {self.rate_fraction:g}"] if self.rate_fraction != 1 else []
         parts += [f"loss {self.loss_fraction:g}"] if self.loss_fraction else []
+        parts += ["paused"] if self.paused else []
         return ", ".join(parts) or "whole"
 
 

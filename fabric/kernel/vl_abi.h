@@ -5,7 +5,7 @@
 
 #include <linux/types.h>
 
-#define VL_VERSION 4
+#define VL_VERSION 5
 #define VL_LANES 16	/* InfiniBand's: data lanes 0 to 14 and 15 */
 #define VL_MANAGEMENT_LANE 15	/* before all others, and never subject to flow control */
 #define VL_DSCPS 64
@@ -48,7 +48,8 @@ enum vl_cause {
 	VL_DROP_LINK_DOWN = 3,	/* it waited, or was under way, when the link went down */
 	VL_DROP_RESET = 4,	/* the queues were replaced or taken away */
 	VL_DROP_NO_MEMORY = 5,	/* this machine has no memory left */
-	VL_CAUSES = 6,
+	VL_DROP_WATCHDOG = 6,	/* its lane had stood still for longer than the watchdog lets it */
+	VL_CAUSES = 7,
 };
 
 struct vl_port_options {
@@ -61,8 +62,11 @@ struct vl_port_options {
 	__u64 delay_ns;	/* from the last bit sent to the last bit received */
 	__u64 return_ns;	/* from a frame's leaving the other end's buffer until this end knows */
 	__u64 jitter_ns;	/* a frame waits up to so long, at random, before it may be sent; order stays */
+	__u64 watchdog_ns;	/* a lane that has stood still for so long drops what it has; 0: it never does */
+	__u32 paused;	/* a bit for each lane that the other end has stopped, whatever room it has */
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct vl_port_options) == 40, "vl_port_options");
+_Static_assert(sizeof(struct vl_port_options) == 56, "vl_port_options");
 _Static_assert(__builtin_offsetof(struct vl_port_options, version) == 0, "vl_port_options.version");
 _Static_assert(__builtin_offsetof(struct vl_port_options, mode) == 4, "vl_port_options.mode");
 _Static_assert(__builtin_offsetof(struct vl_port_options, control_lane) == 5, "vl_port_options.control_lane");
@@ -72,6 +76,9 @@ _Static_assert(__builtin_offsetof(struct vl_port_options, rate_bps) == 8, "vl_po
 _Static_assert(__builtin_offsetof(struct vl_port_options, delay_ns) == 16, "vl_port_options.delay_ns");
 _Static_assert(__builtin_offsetof(struct vl_port_options, return_ns) == 24, "vl_port_options.return_ns");
 _Static_assert(__builtin_offsetof(struct vl_port_options, jitter_ns) == 32, "vl_port_options.jitter_ns");
+_Static_assert(__builtin_offsetof(struct vl_port_options, watchdog_ns) == 40, "vl_port_options.watchdog_ns");
+_Static_assert(__builtin_offsetof(struct vl_port_options, paused) == 48, "vl_port_options.paused");
+_Static_assert(__builtin_offsetof(struct vl_port_options, reserved) == 52, "vl_port_options.reserved");
 
 struct vl_entry {
 	__u8 lane;
@@ -144,23 +151,23 @@ struct vl_lane_stats {
 	__u64 marked_bytes;	/* by this port */
 	__u64 marked_packets;
 };
-_Static_assert(sizeof(struct vl_lane_stats) == 200, "vl_lane_stats");
+_Static_assert(sizeof(struct vl_lane_stats) == 216, "vl_lane_stats");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, lane) == 0, "vl_lane_stats.lane");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, backlog_packets) == 4, "vl_lane_stats.backlog_packets");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, backlog_bytes) == 8, "vl_lane_stats.backlog_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, sent_bytes) == 16, "vl_lane_stats.sent_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, sent_packets) == 24, "vl_lane_stats.sent_packets");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, dropped_bytes) == 32, "vl_lane_stats.dropped_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, dropped_packets) == 80, "vl_lane_stats.dropped_packets");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalls) == 128, "vl_lane_stats.stalls");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalled_ns) == 136, "vl_lane_stats.stalled_ns");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalled_since_ns) == 144, "vl_lane_stats.stalled_since_ns");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, buffer_bytes) == 152, "vl_lane_stats.buffer_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, used_bytes) == 160, "vl_lane_stats.used_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, buffered_bytes) == 168, "vl_lane_stats.buffered_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, most_buffered_bytes) == 176, "vl_lane_stats.most_buffered_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_bytes) == 184, "vl_lane_stats.marked_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_packets) == 192, "vl_lane_stats.marked_packets");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, dropped_packets) == 88, "vl_lane_stats.dropped_packets");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalls) == 144, "vl_lane_stats.stalls");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalled_ns) == 152, "vl_lane_stats.stalled_ns");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalled_since_ns) == 160, "vl_lane_stats.stalled_since_ns");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, buffer_bytes) == 168, "vl_lane_stats.buffer_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, used_bytes) == 176, "vl_lane_stats.used_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, buffered_bytes) == 184, "vl_lane_stats.buffered_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, most_buffered_bytes) == 192, "vl_lane_stats.most_buffered_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_bytes) == 200, "vl_lane_stats.marked_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_packets) == 208, "vl_lane_stats.marked_packets");
 
 struct vl_wait {
 	__u32 input_index;	/* of the interface by which frames came, */

@@ -12,11 +12,12 @@
 #include "vl_enqueue.h"
 #include "vl_frames.h"
 #include "vl_loss.h"
+#include "vl_watchdog.h"
 
 #define VL_LATE_NS 200000	/* A frame that came here from a port of ours later than this was held by something. */
 
 /* Returns why a frame cannot wait here, VL_CAUSES: it can. */
-static enum vl_cause vl_refusal(const struct vl_sched *q, struct net_device *device, u8 lane, u32 bytes)
+static enum vl_cause vl_refusal(struct vl_sched *q, struct net_device *device, u8 lane, u32 bytes)
 {
 	if (!netif_carrier_ok(device))
 		return VL_DROP_LINK_DOWN;
@@ -24,6 +25,8 @@ static enum vl_cause vl_refusal(const struct vl_sched *q, struct net_device *dev
 		return VL_DROP_LIMIT;
 	if (vl_is_controlled(q, lane) && bytes > q->link->buffers[lane].size)
 		return VL_DROP_TOO_BIG;
+	if (vl_watchdog_drops(q, lane, bytes, ktime_get_ns()))
+		return VL_DROP_WATCHDOG;
 	return VL_CAUSES;
 }
 

@@ -227,6 +227,8 @@ bool vl_has_room(const struct vl_link *link, u8 lane, u32 bytes)
 
 	if (lane == VL_MANAGEMENT_LANE || link->mode == VL_LOSSY)
 		return true;
+	if (link->paused & BIT(lane))
+		return false;
 	if (link->mode == VL_PFC)
 		return !buffer->paused;
 	return buffer->used + bytes <= buffer->size;

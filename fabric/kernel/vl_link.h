@@ -64,6 +64,7 @@ struct vl_link {
 	struct hrtimer timer;
 	bool waiting;				/* the sender wants to know what returns */
 	u8 mode;
+	u32 paused;				/* lanes that the other end has stopped, whatever room it has */
 	u64 return_ns;
 	struct vl_lane_options options[VL_LANES];
 	struct vl_buffer buffers[VL_LANES];

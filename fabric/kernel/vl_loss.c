@@ -37,19 +37,28 @@ static void vl_drop_all(struct Qdisc *sch, struct sk_buff_head *frames, enum vl_
 	}
 }
 
+void vl_drop_lane(struct Qdisc *sch, u8 lane, enum vl_cause cause)
+{
+	struct vl_sched *q = qdisc_priv(sch);
+
+	vl_drop_all(sch, &q->lanes[lane].frames, cause);
+	q->lanes[lane].bytes = 0;
+	q->lanes[lane].stalled_since_ns = 0;
+	q->waiting &= ~BIT(lane);
+	q->stalled &= ~BIT(lane);
+}
+
 void vl_purge(struct Qdisc *sch, enum vl_cause cause)
 {
 	struct vl_sched *q = qdisc_priv(sch);
 	int lane;
 
 	for (lane = 0; lane < VL_LANES; lane++) {
-		vl_drop_all(sch, &q->lanes[lane].frames, cause);
-		q->lanes[lane].bytes = 0;
-		q->lanes[lane].stalled_since_ns = 0;
+		vl_drop_lane(sch, lane, cause);
+		q->lanes[lane].dropping = false;
 	}
 	vl_drop_all(sch, &q->under_way, cause);
 	q->under_way_bytes = 0;
-	q->waiting = q->stalled = 0;
 	q->free_ns = q->rest = q->last_arrival_ns = 0;
 }
 

@@ -11,6 +11,9 @@
 
 void vl_count_drop(struct vl_sched *q, u8 lane, u32 bytes, enum vl_cause cause);
 
+/* Loses what waits in a lane. */
+void vl_drop_lane(struct Qdisc *sch, u8 lane, enum vl_cause cause);
+
 /* Loses all that waits and all that is under way. */
 void vl_purge(struct Qdisc *sch, enum vl_cause cause);
 

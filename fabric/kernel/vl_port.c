@@ -5,6 +5,7 @@
 
 #include "vl_marking.h"
 #include "vl_port.h"
+#include "vl_watchdog.h"
 
 /* Returns the lanes that can send at that moment, and tells those that lack room and when that may change. */
 static u32 vl_ready_lanes(struct vl_sched *q, u64 at_ns, u32 *bytes, u32 *blocked, u64 *change_ns)
@@ -124,10 +125,13 @@ u64 vl_send(struct vl_sched *q, u64 now_ns)
 			return at_ns;
 		ready = vl_ready_lanes(q, at_ns, bytes, &blocked, &change_ns);
 		vl_note_stalls(q, blocked, at_ns);
+		if (vl_watchdog(q, blocked, at_ns))
+			continue;
 		if (ready) {
 			vl_start(q, vl_arbitrate(&q->arbiter, ready, bytes), at_ns);
 			continue;
 		}
+		change_ns = min(change_ns, vl_watchdog_due_ns(q, blocked));
 		until_ns = min(change_ns, now_ns);
 		vl_add_stalled_time(q, blocked, until_ns - at_ns);
 		q->decided_ns = until_ns;

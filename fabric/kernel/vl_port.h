@@ -26,6 +26,8 @@ struct vl_lane {
 	u64 dropped_bytes[VL_CAUSES], dropped_packets[VL_CAUSES];
 	u64 marked_bytes, marked_packets;
 	u64 stalls, stalled_ns, stalled_since_ns;
+	u64 room_since_ns;	/* while `dropping` (vl_watchdog.h): since when there has been room, 0: there is none */
+	bool dropping;
 };
 
 struct vl_sched {

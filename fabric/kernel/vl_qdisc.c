@@ -95,6 +95,7 @@ static void vl_configure_link(struct vl_link *link, const struct vl_config *conf
 	spin_lock_irqsave(&link->lock, flags);
 	link->mode = config->port.mode;
 	link->return_ns = config->port.return_ns;
+	link->paused = config->port.paused;
 	memcpy(link->options, lanes, sizeof(link->options));
 	for (lane = 0; lane < VL_LANES; lane++)
 		link->buffers[lane].size = link->mode == VL_PFC ? lanes[lane].xoff_bytes + lanes[lane].headroom_bytes :
@@ -123,6 +124,8 @@ static void vl_apply(struct Qdisc *sch, struct vl_change *change)
 	struct vl_sched *q = qdisc_priv(sch);
 
 	sch_tree_lock(sch);
+	if (q->config.port.paused != change->config.port.paused)
+		vl_send(q, ktime_get_ns());	/* What it does to frames begins now. */
 	q->config = change->config;
 	q->arbiter = change->arbiter;
 	swap(q->draws, change->draws);

@@ -41,13 +41,15 @@ if TYPE_CHECKING:
 _REST_TIMEOUT_S = 20.0
 _REST_S = 0.2
 _HOST_COUNTERS = {
-    "retransmissions": ("Tcp:RetransSegs",),
-    "sent_twice": ("TcpExt:TCPDSACKRecv", "TcpExt:TCPDSACKOfoRecv"),
-    "overtook": ("TcpExt:TCPOFOQueue",),
+    "retransmissions": ("Tcp:RetransSegs", "Rdma:Resent"),
+    "sent_twice": ("TcpExt:TCPDSACKRecv", "TcpExt:TCPDSACKOfoRecv", "Rdma:Duplicates"),
+    "overtook": ("TcpExt:TCPOFOQueue", "Rdma:Early"),
+    "naks": ("Rdma:Naks",),
+    "cnps": ("Rdma:CnpsReceived",),
     "memory_pressures": ("TcpExt:TCPMemoryPressures",),
     "backlog_drops": ("TcpExt:TCPBacklogDrop",),
     "pruned": ("TcpExt:RcvPruned", "TcpExt:OfoPruned", "TcpExt:TCPRcvQDrop"),
-    "timeouts": ("TcpExt:TCPTimeouts",),
+    "timeouts": ("TcpExt:TCPTimeouts", "Rdma:Timeouts"),
     "spurious_timeouts": ("TcpExt:TCPSpuriousRTOs",),
     "udp_dropped": ("Udp:RcvbufErrors", "Udp:MemErrors"),
     "connections_dropped": ("TcpExt:ListenDrops", "TcpExt:TCPReqQFullDrop"),
@@ -55,7 +57,8 @@ _HOST_COUNTERS = {
     "syn_challenges": ("TcpExt:TCPSYNChallenge",),
 }
 """What makes up each field of HostCount: RFC 4022, RFC 4113 and Linux' own (``net/ipv4/proc.c``). ListenDrops has
-ListenOverflows in it; a challenge is sent, or not if one was just now (Skipped)."""
+ListenOverflows in it; a challenge is sent, or not if one was just now (Skipped). Queue pairs' are the guest kernel's
+(``rdma_counts.c.inc``), and not missed elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,12 @@ class PortCount:
 class HostCount:
     """What hosts' sockets counted.
 
-    Segments sent again; those that had arrived before, by what receivers reported (DSACK); those that ``overtook``
-    an earlier one; retransmission timeouts, and those of them that were in vain; how often TCP as a whole was
-    short of memory; segments that arrived and were dropped, since a program held the socket too long
-    (``backlog_drops``) or it had no room (``pruned``); datagrams that found no room; connections that a listener's
-    queue had no place for; segments that TCP took for an attacker's and challenged (RFC 5961), and the SYNs among them.
+    Segments and RDMA's frames sent again; those that had arrived before, by what receivers reported (DSACK) or saw;
+    those that ``overtook`` an earlier one; ``naks`` and ``cnps`` that came to queue pairs; retransmission timeouts, and
+    those of them that were in vain; how often TCP as a whole was short of memory; segments that arrived and were
+    dropped, since a program held the socket too long (``backlog_drops``) or it had no room (``pruned``); datagrams that
+    found no room; connections that a listener's queue had no place for; segments that TCP took for an attacker's and
+    challenged (RFC 5961), and the SYNs among them.
     ``not_counted`` names what this kernel lacks.
     """
 
@@ -101,6 +105,8 @@ class HostCount:
     connections_dropped: int = 0
     challenges: int = 0
     syn_challenges: int = 0
+    naks: int = 0
+    cnps: int = 0
     not_counted: tuple[str, ...] = ()
 
     def since(self, before: HostCount) -> HostCount:
@@ -186,14 +192,20 @@ def host_count(snmp: str) -> HostCount:
         group = names[0]
         values.update({group + name: int(number) for name, number in zip(names[1:], numbers[1:], strict=True)})
     counted = {field: sum(values.get(name, 0) for name in names) for field, names in _HOST_COUNTERS.items()}
-    lacking = tuple(name for names in _HOST_COUNTERS.values() for name in names if name not in values)
+    lacking = tuple(
+        name
+        for names in _HOST_COUNTERS.values()
+        for name in names
+        if name not in values and not name.startswith("Rdma:")
+    )
     return HostCount(**counted, not_counted=lacking)
 
 
 def _snmp_of(namespace: Path | None) -> str:
     assert namespace is not None, "hosts have namespaces"
     with netns.inside(namespace):
-        return "".join(Path(f"/proc/thread-self/net/{file}").read_text() for file in ("snmp", "netstat"))
+        files = (Path(f"/proc/thread-self/net/{name}") for name in ("snmp", "netstat", "rdma"))
+        return "".join(file.read_text() for file in files if file.exists())
 
 
 def _snmp_of_all(namespaces: Sequence[Path]) -> list[str]:
@@ -266,6 +278,8 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
         retransmissions=hosts.retransmissions,
         sent_twice=hosts.sent_twice,
         overtook=hosts.overtook,
+        naks=hosts.naks,
+        cnps=hosts.cnps,
         lost_in_cuts={loss.place: loss.in_cuts for loss in losses if loss.in_cuts},
         lost_by_faults=sum(faults.by_loss.values()),
         tcp_short_of_memory=hosts.short_of_memory,

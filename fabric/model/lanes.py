@@ -249,6 +249,13 @@ class QueueConfig(Strict):
     return_time: Annotated[TimeS, Field(ge=0, le=1)] | None = Field(
         default=None, description="Time that credits take to return to the sender. Without it, the delay of the link."
     )
+    watchdog: Annotated[TimeS, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description=(
+            "Time after which a lossless lane of a switch that stands still drops what it has and what comes, until "
+            "there has been room for as long again (PFC watchdog). Without it, it never drops."
+        ),
+    )
     marking: Marking | None = Field(
         default=None,
         description="ECN marking at every switch port, in every lane of data. Without it, nothing is marked.",
@@ -357,8 +364,8 @@ class Lane:
 class LanePlan:
     """The queues that every port has under one queueing, in order of their numbers.
 
-    ``flow_control`` and ``return_ns`` (None: each link's delay) are for lossless queueing only. ``jitter_frames`` is
-    the longest random wait of a frame that a host sends, in times of a full frame.
+    ``flow_control``, ``return_ns`` (None: each link's delay) and ``watchdog_ns`` are for lossless queueing only.
+    ``jitter_frames`` is the longest random wait of a frame that a host sends, in times of a full frame.
     """
 
     queueing: Queueing
@@ -367,6 +374,7 @@ class LanePlan:
     return_ns: int | None = None
     jitter_frames: float = 0.0
     acknowledgements: Acknowledgements = Acknowledgements.WITH_DATA
+    watchdog_ns: int | None = None
 
     @property
     def levels(self) -> tuple[ServiceLevel, ...]:
@@ -436,8 +444,11 @@ def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:
         return LanePlan(queueing, lanes, jitter_frames=config.jitter, acknowledgements=config.acknowledgements)
     management = Lane(MANAGEMENT, MANAGEMENT_NUMBER, 0.0, 1.0, 0, ())
     return_ns = None if config.return_time is None else round(config.return_time * 1e9)
+    watchdog_ns = None if config.watchdog is None else round(config.watchdog * 1e9)
     all_lanes = (*lanes, management)
-    return LanePlan(queueing, all_lanes, config.flow_control, return_ns, config.jitter, config.acknowledgements)
+    return LanePlan(
+        queueing, all_lanes, config.flow_control, return_ns, config.jitter, config.acknowledgements, watchdog_ns
+    )
 
 
 def _only_lane(config: QueueConfig, queueing: Queueing) -> Lane:

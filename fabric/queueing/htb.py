@@ -49,7 +49,8 @@ class ShapedPort:
     """What a port's tree is made from. ``slack_s``: how late timers may be without the link losing rate; ``is_host``:
     what it sends is a host's own; ``draws``: budgets that frames take of, in lossless queueing only; ``crosses``: its
     link leads to another guest of the run, and delays by itself; ``delays_on_arrival``: its frames are delayed at the
-    other end (:mod:`fabric.emulation.arrivals`), unless queueing is lossless."""
+    other end (:mod:`fabric.emulation.arrivals`), unless queueing is lossless; ``is_paused``: that end has stopped all
+    lanes of data, where queueing is lossless."""
 
     interface: str
     index: int
@@ -61,6 +62,7 @@ class ShapedPort:
     draws: tuple[vl.DrawOptions, ...] = ()
     crosses: bool = False
     delays_on_arrival: bool = False
+    is_paused: bool = False
 
     def jitter_ns(self, plan: LanePlan) -> int:
         """Return how long a frame waits here at most, at random, before it comes into a queue."""
@@ -71,9 +73,9 @@ class ShapedPort:
         """The largest frame."""
         return self.mtu_bytes + ETHERNET_HEADER_BYTES
 
-    def at_fraction(self, fraction: float) -> ShapedPort:
-        """Return the same port with a part of its rate."""
-        return replace(self, rate_bps=round(self.rate_bps * fraction))
+    def at_fraction(self, fraction: float, is_paused: bool = False) -> ShapedPort:
+        """Return the same port with a part of its rate, paused or not."""
+        return replace(self, rate_bps=round(self.rate_bps * fraction), is_paused=is_paused)
 
     @property
     def burst_bytes(self) -> float:
@@ -100,7 +102,8 @@ def _queue(port: ShapedPort, lane: Lane) -> Request:
 
 def _lossless_port(port: ShapedPort, plan: LanePlan) -> vl.VlConfig:
     made = vl_port(plan, port.rate_bps, port.delay_ns, marks=not port.is_host)
-    return replace(made, jitter_ns=port.jitter_ns(plan), crosses=port.crosses)
+    paused = (made.lanes - {vl.MANAGEMENT_LANE}) if port.is_paused else frozenset[int]()
+    return replace(made, jitter_ns=port.jitter_ns(plan), crosses=port.crosses, paused=paused)
 
 
 def _roots(port: ShapedPort, plan: LanePlan, default_minor: int) -> list[Request]:

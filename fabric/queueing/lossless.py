@@ -81,7 +81,8 @@ def lane_names(plan: LanePlan) -> dict[int, str]:
 
 
 def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False) -> vl.VlConfig:
-    """Return the port of a link under a lossless plan; ``marks``: it is a switch's."""
+    """Return the port of a link under a lossless plan; ``marks``: it is a switch's, which also has
+    the watchdog."""
     control, ahead = plan.control, plan.for_acknowledgements
     lane_of_dscp = {level.dscp: vl_number(lane) for lane in plan.lanes for level in lane.levels}
     return vl.VlConfig(
@@ -96,6 +97,7 @@ def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False
         control_lane=None if ahead is None else vl_number(ahead),
         delay_ns=delay_ns,
         return_ns=delay_ns if plan.return_ns is None else plan.return_ns,
+        watchdog_ns=(plan.watchdog_ns or 0) if marks else 0,
     )
 
 

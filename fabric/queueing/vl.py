@@ -74,6 +74,8 @@ class VlConfig:
     to flow control. ``return_ns`` is how long the news of a frame that left the other end's buffer takes back here.
     ``jitter_ns``: each frame waits up to so long, at random, before it may be sent; the order of a lane stays.
     ``crosses``: the link leads to another guest of the run and delays by itself.
+    ``watchdog_ns``: a lane that has stood still for so long drops what it has and what comes, until there has been room
+    for as long again; 0: it never does. ``paused``: lanes that the other end has stopped, whatever room it has.
     """
 
     rate_bps: int
@@ -89,6 +91,8 @@ class VlConfig:
     return_ns: int = 0
     jitter_ns: int = 0
     crosses: bool = False
+    watchdog_ns: int = 0
+    paused: frozenset[int] = frozenset()
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -139,6 +143,8 @@ def _port_options(port: VlConfig) -> PortOptions:
         return_ns=port.return_ns,
         jitter_ns=port.jitter_ns,
         crosses=int(port.crosses),
+        watchdog_ns=port.watchdog_ns,
+        paused=sum(1 << lane for lane in port.paused),
     )
 
 
@@ -153,7 +159,13 @@ def _buffers(buffers: Mapping[int, LaneBuffer]) -> bytes:
 def _faults(port: VlConfig) -> Iterator[str]:
     if port.rate_bps <= 0:
         yield f"rate {port.rate_bps} bit/s must be above 0"
-    for name, value in (("delay", port.delay_ns), ("return time", port.return_ns), ("jitter", port.jitter_ns)):
+    times = {
+        "delay": port.delay_ns,
+        "return time": port.return_ns,
+        "jitter": port.jitter_ns,
+        "watchdog": port.watchdog_ns,
+    }
+    for name, value in times.items():
         if not 0 <= value <= _MOST_DELAY_NS:
             yield f"{name} {value} ns must be between 0 and {_MOST_DELAY_NS}"
     if not 0 <= port.high_limit <= HIGH_UNLIMITED:

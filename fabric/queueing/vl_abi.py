@@ -17,7 +17,7 @@ from fabric.queueing.c_struct import U8, U16, U32, U64, Numbering, StructLayout,
 
 HEADER = Path(__file__).resolve().parents[1] / "kernel" / "vl_abi.h"
 
-VERSION = 4
+VERSION = 5
 LANES = 16
 MANAGEMENT_LANE = 15
 DSCPS = 64
@@ -62,6 +62,7 @@ class DropCause(IntEnum):
     LINK_DOWN = 3
     RESET = 4
     NO_MEMORY = 5
+    WATCHDOG = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,9 @@ class PortOptions:
     delay_ns: Annotated[int, U64, "from the last bit sent to the last bit received"]
     return_ns: Annotated[int, U64, "from a frame's leaving the other end's buffer until this end knows"]
     jitter_ns: Annotated[int, U64, "a frame waits up to so long, at random, before it may be sent; order stays"]
+    watchdog_ns: Annotated[int, U64, "a lane that has stood still for so long drops what it has; 0: it never does"] = 0
+    paused: Annotated[int, U32, "a bit for each lane that the other end has stopped, whatever room it has"] = 0
+    reserved: Annotated[int, U32] = 0
 
 
 @dataclass(frozen=True)
@@ -262,6 +266,7 @@ _CAUSES = Numbering(
         DropCause.LINK_DOWN: "it waited, or was under way, when the link went down",
         DropCause.RESET: "the queues were replaced or taken away",
         DropCause.NO_MEMORY: "this machine has no memory left",
+        DropCause.WATCHDOG: "its lane had stood still for longer than the watchdog lets it",
     },
 )
 

@@ -45,6 +45,8 @@ class Conservation:
     connections_dropped_at: dict[str, int] = field(default_factory=dict)
     sent_twice: int = 0
     overtook: int = 0
+    naks: int = 0
+    cnps: int = 0
 
     @property
     def lost_in_cuts_packets(self) -> int:

@@ -51,6 +51,7 @@ from runs.session import Audience, PhaseOutcome, Session
 from runs.timeline import JobWindow
 from traffic import congestion_control
 from traffic.job import Job, TellsSoFar
+from traffic.transport import queue_pairs
 from traffic.transport.reordering import sysctls
 
 
@@ -162,6 +163,7 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
         controls = congestion_control.of_queue_pairs(lanes) if config.verbs else {}
         controls |= config.congestion_controls()
         congestion_control.control_queue_pairs(controls, parameters, fabric.nic_rate_bps)
+        queue_pairs.use(config.transport.queue_pairs, config.transport.reordering)
     if config.commands:
         congestion_control.offer(parameters, fabric.nic_rate_bps, tell)
     with ExitStack() as stack:

@@ -23,6 +23,8 @@ from tests.experiments.unplayed import UnplayedSession, leave_jobs_unstarted, un
 
 ALL_OR_NOTHING = {
     "hfreduce_vs_nccl": "its steps are counted: a phase has them all, or fails",
+    "lossy_rdma": "its messages are counted: a phase has them all, or fails",
+    "queue_pairs": "its messages are counted: a phase has them all, or fails",
     "replay": "its flows are counted: the phase has them all, or fails",
     "spraying": "its messages and steps are counted: a phase has them all, or fails",
     "training_scaling": "its steps are counted: a phase has them all, or fails",

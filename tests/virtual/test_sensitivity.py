@@ -403,6 +403,9 @@ EXPERIMENTS_ELSEWHERE = {
     "expert_parallel": "test_training_experiments.py",
     "libraries": "test_libraries.py",
     "spraying": "test_spraying.py",
+    "queue_pairs": "test_rdma_recovery.py",
+    "lossy_rdma": "test_rdma_recovery.py",
+    "pfc_storm": "test_pfc_storm.py",
 }
 
 

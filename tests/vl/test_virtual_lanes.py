@@ -244,3 +244,34 @@ def test_a_slow_port_gives_credits_back_as_it_sends_however_long_its_link(delay_
     sent: two follow each other, and the next two begin as late."""
     gaps_ns = measured("starts", "gaps_behind_a_slow_port", 20, delay_ns)
     assert gaps_ns == [pytest.approx(16_000 if number % 2 == 0 else 28_000, abs=4) for number in range(19)]
+
+
+APART_S = 50e-6
+
+
+def test_what_a_paused_port_has_waits_until_the_end_of_the_pause_and_comes_in_order() -> None:
+    found = measured("pauses", "paused", 1e-3, 2e-3, 0.0, 100)
+    assert [number for number, _, _ in found["came"]] == list(range(100))
+    late = [number for number, sent_s, came_s in found["came"] if came_s - sent_s > APART_S]
+    assert late == list(range(20 + (late[0] == 21), 59 + (late[-1] == 59)))
+    assert all(3e-3 <= found["came"][number][2] < 3.1e-3 for number in late)
+    assert (found["stalls"], found["dropped"]) == (1, 0)
+    assert found["stalled_s"] == pytest.approx(2e-3, abs=APART_S)
+
+
+def test_a_watchdog_drops_what_waits_and_what_comes_until_there_is_room_for_as_long_again() -> None:
+    """From 1.5 ms, which is 0.5 ms of standing still, until 0.5 ms after the pause."""
+    found = measured("pauses", "paused", 1e-3, 2e-3, 0.5e-3, 120)
+    came = [number for number, _, _ in found["came"]]
+    lost = sorted(set(range(120)) - set(came))
+    assert found["dropped"] == len(lost)
+    assert lost == list(range(lost[0], lost[-1] + 1))
+    assert lost[0] in (20, 21)
+    assert lost[-1] * APART_S == pytest.approx(3.5e-3, abs=2 * APART_S)
+    assert all(came_s - sent_s < APART_S for _, sent_s, came_s in found["came"])
+    assert found["stalled_s"] == pytest.approx(0.5e-3, abs=APART_S)
+
+
+def test_a_pause_shorter_than_the_watchdog_loses_nothing() -> None:
+    found = measured("pauses", "paused", 1e-3, 0.4e-3, 0.5e-3, 60)
+    assert ([number for number, _, _ in found["came"]], found["dropped"]) == (list(range(60)), 0)

@@ -27,7 +27,7 @@ from fabric.world.programs.agents import Agent, AgentHandle
 from fabric.world.programs.guest_calls import orders_arrived_at
 from traffic.job import Records, Stage
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport.connection import Connection, ConnectionEndedError, Endpoint, Transport
+from traffic.transport.connection import Connection, ConnectionEndedError, DataPorts, Endpoint, Transport
 
 OPERATION = "flow"
 START_TIMEOUT_S = 60.0
@@ -121,8 +121,10 @@ def _receive(agent: Agent, lock: threading.Lock, connection: Connection, sizes: 
         (number,) = _NUMBER.unpack(head)
         connection.wake_at(1)
         left = sizes[number]
+        arrivals = select.poll()  # Not select(), which knows the first 1,024 descriptors only.
+        arrivals.register(connection.poll_for_arrivals.descriptor, select.POLLIN)
         while left:
-            select.select([connection.poll_for_arrivals.descriptor], [], [])
+            arrivals.poll()
             left -= connection.receive_at_once(buffer[:left])
         ended = time.monotonic()
         connection.send((b"\0",))
@@ -138,7 +140,7 @@ def run_sources(agent: Agent, arguments: FlowSourceArguments) -> None:
     for number, (address, endpoint, _, _) in arguments.flows.items():
         connections[number] = arguments.transport.connect(endpoint, CONNECT_TIMEOUT_S, address)
         connections[number].send((_NUMBER.pack(number),))
-    agent.report({number: connection.local[1] for number, connection in connections.items()})
+    agent.report({number: connection.data_ports for number, connection in connections.items()})
 
     def send(number: int, at: float) -> None:
         size = arguments.flows[number][2]
@@ -184,8 +186,8 @@ class SizedFlowsJob:
     """A :class:`traffic.job.FiniteJob` of flows, which plays one phase. ``patience_s``: how long a flow may take from
     its start to its end, at most. ``told`` says what starts when one has ended, by default nothing.
 
-    ``nics``: those between which each flow goes; ``ports``: its source port, once it has started; its sink's port is in
-    ``endpoints``.
+    ``nics``: those between which each flow goes; ``ports``: what ECMP tells its packets by, once it has started;
+    ``endpoints``: where its sink listens.
     """
 
     def __init__(
@@ -199,7 +201,7 @@ class SizedFlowsJob:
         self.level = level
         self.name = level.label
         self.flows = tuple(flows)
-        self.ports: dict[int, int] = {}
+        self.ports: dict[int, DataPorts] = {}
         self.endpoints: dict[int, Endpoint] = {}
         self.nics = nics_of_flows(stage.fabric, self.flows)
         self._stage = stage

@@ -35,8 +35,8 @@ OPERATION = "stream"
 START_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
 DRAIN_TIMEOUT_S = 60.0
-_LEAD_S = 0.001
-"""How long orders take to reach all programs of a machine, at most; in virtual time that is no time."""
+LEAD_S = 0.001
+"""How long after a phase streams begin: orders take no longer to reach all programs of a machine."""
 _BLOCK = bytes(256 * 1024)
 _READ_BYTES = 256 * 1024
 _LEAST_READ_BYTES = 32 * 1024
@@ -222,7 +222,7 @@ class StreamsJob:
     def play(self, phase: str) -> None:
         """Begin all streams; returns at once."""
         self._phase = phase
-        begins = orders_arrived_at(_LEAD_S)
+        begins = orders_arrived_at(LEAD_S)
         measured_from = begins + self._timetable.warm_up_s
         for number in range(len(self.streams)):
             starts = begins + float(self._random.uniform(0, self._timetable.spread_s))

@@ -57,12 +57,16 @@ class ConnectionSample(NamedTuple):
     """What a connection says of what its end has sent; None is what its transport does not count.
 
     ``round_trip_s``: smoothed; ``retransmissions``: packets sent again; ``delivered_bytes``: what the peer has
-    acknowledged. Both counts are since the connection began.
+    acknowledged. ``naks``: negative acknowledgements that came, ``timeouts``: of waiting for acknowledgements,
+    ``cnps``: notifications of congestion that came. All counts are since the connection began.
     """
 
     round_trip_s: float | None
     retransmissions: int | None
     delivered_bytes: int
+    naks: int | None = None
+    timeouts: int | None = None
+    cnps: int | None = None
 
 
 class Sampled(Protocol):
@@ -70,6 +74,14 @@ class Sampled(Protocol):
 
     def sample(self) -> ConnectionSample:
         """Return what the connection says now. Raises ConnectionEndedError once it is closed."""
+
+
+class DataPorts(NamedTuple):
+    """The IP protocol and the ports, the sender's first, by which ECMP tells what one end of a connection sends."""
+
+    protocol: int
+    source: int
+    destination: int
 
 
 class PollFor(NamedTuple):
@@ -89,6 +101,10 @@ class Connection(Sampled, Protocol):
     @property
     def peer(self) -> Endpoint:
         """The other end's address and port. Raises ConnectionEndedError once the connection has ended."""
+
+    @property
+    def data_ports(self) -> DataPorts:
+        """What ECMP tells this end's data by. Raises ConnectionEndedError once the connection has ended."""
 
     def set_timeouts(self, send_s: float, silent_s: float) -> None:
         """Have a send wait ``send_s`` for room at most, and a receive ``silent_s`` for a peer from which nothing comes.

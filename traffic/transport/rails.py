@@ -25,6 +25,7 @@ from traffic.transport.connection import (
     Connection,
     ConnectionEndedError,
     ConnectionSample,
+    DataPorts,
     Dial,
     Endpoint,
     Listener,
@@ -138,6 +139,11 @@ class RailsConnection:
         """The other end's addresses, and the port of the first."""
         return _joined_ends([part.peer for part in self._parts])
 
+    @property
+    def data_ports(self) -> DataPorts:
+        """Those of the first NIC."""
+        return self._parts[0].data_ports
+
     def set_timeouts(self, send_s: float, silent_s: float) -> None:
         """Limit what :meth:`send` and :meth:`receive` wait."""
         for part in self._parts:
@@ -250,11 +256,13 @@ class RailsConnection:
         """Return the mean of the round trips, and the sums of the rest."""
         said = [part.sample() for part in self._parts]
         trips = [one.round_trip_s for one in said if one.round_trip_s is not None]
-        again = [one.retransmissions for one in said if one.retransmissions is not None]
         return ConnectionSample(
             sum(trips) / len(trips) if trips else None,
-            sum(again) if again else None,
+            _sum_of_counted(one.retransmissions for one in said),
             sum(one.delivered_bytes for one in said),
+            _sum_of_counted(one.naks for one in said),
+            _sum_of_counted(one.timeouts for one in said),
+            _sum_of_counted(one.cnps for one in said),
         )
 
     def abort(self) -> None:
@@ -269,6 +277,12 @@ class RailsConnection:
         for polled in (self._room, self._arrivals):
             if polled is not None:
                 polled.close()
+
+
+def _sum_of_counted(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of what was counted; None: nothing was."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _joined_ends(ends: Sequence[Endpoint]) -> Endpoint:

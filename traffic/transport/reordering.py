@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fabric.config import Strict
+from traffic.transport.queue_pairs import QueuePairConfig
 
 _BY_TIME = {"tcp_recovery": "1", "tcp_max_reordering": "300", "tcp_reordering": "3"}
 """Linux' own."""
@@ -31,8 +32,12 @@ class TransportConfig(Strict):
         default=None,
         description=(
             "How many later packets must arrive before TCP takes a missing one for lost, instead of Linux' own "
-            "detection by time (RACK): for sprayed packets. More than a window, if queues lose nothing."
+            "detection by time (RACK): for sprayed packets. More than a window, if queues lose nothing. Likewise for "
+            "queue pairs with selective repeat, which by default take one for lost as soon as a later one has come."
         ),
+    )
+    queue_pairs: QueuePairConfig = Field(
+        default_factory=QueuePairConfig, description="What queue pairs are like, of all programs with RDMA."
     )
 
     @property

@@ -24,6 +24,7 @@ from traffic.congestion_control import STEERED_BY_ECN
 from traffic.transport.connection import (
     ConnectionEndedError,
     ConnectionSample,
+    DataPorts,
     Endpoint,
     PollFor,
     Readable,
@@ -275,6 +276,11 @@ class TcpConnection:
         except OSError as error:
             raise self._ended(error) from error
         return address, port
+
+    @property
+    def data_ports(self) -> DataPorts:
+        """TCP and both ports."""
+        return DataPorts(socket.IPPROTO_TCP, self.local[1], self.peer[1])
 
     def set_timeouts(self, send_s: float, silent_s: float) -> None:
         """Limit what :meth:`send` and :meth:`receive` wait."""

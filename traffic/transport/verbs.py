@@ -18,9 +18,10 @@ import os
 import queue
 import select
 import socket
+import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from traffic.transport import tcp
 from traffic.transport.connection import (
     ConnectionEndedError,
     ConnectionSample,
+    DataPorts,
     Endpoint,
     PollFor,
     Readable,
@@ -41,12 +43,14 @@ from traffic.transport.connection import (
     UnreachableError,
     Writable,
 )
+from traffic.transport.queue_pairs import ROCE_PORT, QueuePairConfig, counts_of, udp_source_port
 
 RING_BYTES = 2**20
 """What a sender may have ahead of its receiver, unless a receive window says otherwise."""
 _HEADER = Path("/usr/include/infiniband/verbs.h")
 _SOURCE = Path(__file__).with_name("verbs_streams.c")
-_DESCRIPTION_BYTES = 40
+_DESCRIPTION = struct.Struct("=16sQIIII")
+"""As ``struct description`` has it; its last two numbers are of queue pairs, outward and inward."""
 _MEETING_S = 10.0
 """How long an end waits for the other's description."""
 _FLUSH_MS = 1000
@@ -79,7 +83,7 @@ def _library() -> ctypes.CDLL:
     for name, answer, arguments in (
         ("nic", handle, [text]),
         ("end", handle, [handle, size, number, text]),
-        ("join", number, [handle, text, ctypes.c_uint8]),
+        ("join", number, [handle, text, ctypes.c_uint8, size, number, number]),
         ("send", ctypes.c_int64, [handle, pieces, number, number]),
         ("unacknowledged", ctypes.c_int64, [handle, ctypes.POINTER(ctypes.c_int64)]),
         ("limit", None, [handle, size]),
@@ -131,18 +135,19 @@ def _ms(wait_s: float | None) -> int:
 class VerbsConnection:
     """Two queue pairs as a :class:`traffic.transport.connection.Connection`.
 
-    It counts neither round trips nor what its NIC sends again."""
+    It does not measure round trips."""
 
-    def __init__(self, sock: socket.socket, options: SocketOptions) -> None:
+    def __init__(self, sock: socket.socket, options: SocketOptions, pairs: QueuePairConfig) -> None:
         self._library = _library()
         self._sock = sock
-        self._level = options.level
+        self._level, self._pairs = options.level, pairs
+        self._source_port: int | None = None
         self._send_s: float | None = None
         self._silent_s: float | None = None
         self._has_ended = False
         self.local: Endpoint = sock.getsockname()
         self.peer: Endpoint = sock.getpeername()
-        self.description = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
+        self.description = ctypes.create_string_buffer(_DESCRIPTION.size)
         ring = options.receive_window_bytes or RING_BYTES
         self._handle = self._library.fabric_end(_nic_of(self.local[0]), ring, sock.fileno(), self.description)
         if self._handle is None:
@@ -150,8 +155,25 @@ class VerbsConnection:
 
     def join(self, description: bytes) -> None:
         """Connect to the end that is described. Raises TrafficError."""
-        if error := self._library.fabric_join(self._handle, description, self._level.tos):
+        label, pairs = self._pairs.flow_label(self._name()), self._pairs
+        waits = (pairs.timeout_exponent, pairs.retries)
+        if error := self._library.fabric_join(self._handle, description, self._level.tos, label, *waits):
             raise TrafficError(f"{self._name()}: queue pairs cannot be connected: {os.strerror(-error)}")
+        *_, inward = _DESCRIPTION.unpack(description)
+        self._source_port = udp_source_port(label, self._number, inward)
+
+    @property
+    def _number(self) -> int:
+        """The number of the queue pair that sends."""
+        number: int = _DESCRIPTION.unpack(self.description.raw)[-2]
+        return number
+
+    @property
+    def data_ports(self) -> DataPorts:
+        """UDP, from the source port of the queue pair that sends."""
+        if self._source_port is None:
+            raise ConnectionEndedError(f"{self._name()}: its queue pairs were never connected")
+        return DataPorts(socket.IPPROTO_UDP, self._source_port, ROCE_PORT)
 
     def set_timeouts(self, send_s: float, silent_s: float) -> None:
         """Limit what :meth:`send` and :meth:`receive` wait."""
@@ -218,8 +240,11 @@ class VerbsConnection:
         self._acknowledged()
 
     def sample(self) -> ConnectionSample:
-        """Return the bytes that the peer's NIC has acknowledged."""
-        return ConnectionSample(None, None, self._acknowledged()[1])
+        """Return the bytes that the peer's NIC has acknowledged, and what the queue pair that sends has counted."""
+        acknowledged, counts = self._acknowledged()[1], counts_of(self._number)
+        if counts is None:
+            return ConnectionSample(None, None, acknowledged)
+        return ConnectionSample(None, counts.resent, acknowledged, counts.naks, counts.timeouts, counts.cnps_received)
 
     def abort(self) -> None:
         """End the connection over which the ends met: both wait for that, too."""
@@ -237,6 +262,7 @@ class VerbsConnection:
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
+            self.close()  # Else the end of the socket could overtake, on another path, what was sent last.
             self._library.fabric_free(self._handle)
 
     def _checked(self, answer: int) -> int:
@@ -244,7 +270,7 @@ class VerbsConnection:
             return answer
         if answer == -errno.ETIMEDOUT:
             raise SilentPeerError(f"{self._name()}: nothing came for {self._silent_s:g} s")
-        raise ConnectionEndedError(f"{self._name()}: {os.strerror(-answer)}")
+        raise ConnectionEndedError(f"{self._name()}, queue pair {self._number}: {os.strerror(-answer)}")
 
     def _name(self) -> str:
         return "{}:{} to {}:{}".format(*self.local, *self.peer)
@@ -263,16 +289,16 @@ def _heard(sock: socket.socket, size_bytes: int) -> bytes:
     return heard
 
 
-def _introduced(sock: socket.socket, options: SocketOptions) -> VerbsConnection:
+def _introduced(sock: socket.socket, options: SocketOptions, pairs: QueuePairConfig) -> VerbsConnection:
     """Return an end that has told the listener of itself."""
-    found = VerbsConnection(sock, options)
+    found = VerbsConnection(sock, options, pairs)
     sock.sendall(found.description.raw)
     return found
 
 
 def _answered(found: VerbsConnection, sock: socket.socket) -> VerbsConnection:
     """Return an end once it has heard of the listener's."""
-    found.join(_heard(sock, _DESCRIPTION_BYTES))
+    found.join(_heard(sock, _DESCRIPTION.size))
     sock.sendall(_READY)
     return found
 
@@ -280,10 +306,10 @@ def _answered(found: VerbsConnection, sock: socket.socket) -> VerbsConnection:
 class VerbsDial:
     """A :class:`traffic.transport.connection.Dial`: first the TCP connection is answered, then the queue pairs."""
 
-    def __init__(self, sock: socket.socket, endpoint: Endpoint, options: SocketOptions) -> None:
+    def __init__(self, sock: socket.socket, endpoint: Endpoint, options: SocketOptions, pairs: QueuePairConfig) -> None:
         self._sock = sock
         self._tcp = tcp.TcpDial(sock, endpoint, options)
-        self._endpoint, self._options = endpoint, options
+        self._endpoint, self._options, self._pairs = endpoint, options, pairs
         self._begun: VerbsConnection | None = None
 
     @property
@@ -296,7 +322,7 @@ class VerbsDial:
         try:
             if self._begun is None:
                 self._tcp.answered()
-                self._begun = _introduced(self._sock, self._options)
+                self._begun = _introduced(self._sock, self._options, self._pairs)
                 return None
             return _answered(self._begun, self._sock)
         except OSError as error:
@@ -313,9 +339,9 @@ class VerbsDial:
 class VerbsListener:
     """A :class:`traffic.transport.connection.Listener` whose thread answers who dials."""
 
-    def __init__(self, sock: socket.socket, options: SocketOptions) -> None:
+    def __init__(self, sock: socket.socket, options: SocketOptions, pairs: QueuePairConfig) -> None:
         self._sock = sock
-        self._options = options
+        self._options, self._pairs = options, pairs
         self.endpoint: Endpoint = sock.getsockname()
         self._came: queue.SimpleQueue[VerbsConnection | Exception] = queue.SimpleQueue()
         self._callers = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
@@ -331,8 +357,8 @@ class VerbsListener:
                 return  # It is shut down.
             found: VerbsConnection | None = None
             try:
-                found = VerbsConnection(sock, self._options)
-                found.join(_heard(sock, _DESCRIPTION_BYTES))
+                found = VerbsConnection(sock, self._options, self._pairs)
+                found.join(_heard(sock, _DESCRIPTION.size))
                 sock.sendall(found.description.raw)
                 _heard(sock, len(_READY))
                 self._came.put(found)
@@ -391,20 +417,21 @@ class VerbsTransport:
     """RDMA writes as a :class:`traffic.transport.connection.Transport`."""
 
     options: SocketOptions
+    pairs: QueuePairConfig = field(default_factory=QueuePairConfig)
 
     def listen(self, address: str, port: int = 0) -> VerbsListener:
         """Listen on an address."""
-        return VerbsListener(tcp.listen(address, port, self.options), self.options)
+        return VerbsListener(tcp.listen(address, port, self.options), self.options, self.pairs)
 
     def connect(self, endpoint: Endpoint, timeout_s: float, source: str = "") -> VerbsConnection:
         """Connect to who listens, tried again until it is too late."""
         sock = tcp.connect(*endpoint, self.options, timeout_s, source)
         try:
-            return _answered(_introduced(sock, self.options), sock)
+            return _answered(_introduced(sock, self.options, self.pairs), sock)
         except OSError as error:
             sock.close()
             raise UnreachableError("{}:{}: cannot connect: {}".format(*endpoint, error)) from error
 
     def dial(self, endpoint: Endpoint, source: str = "") -> VerbsDial:
         """Send a SYN."""
-        return VerbsDial(tcp.begun(endpoint, self.options, source), endpoint, self.options)
+        return VerbsDial(tcp.begun(endpoint, self.options, source), endpoint, self.options, self.pairs)

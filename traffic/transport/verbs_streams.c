@@ -34,8 +34,7 @@
 #define WORDS 16 /* About what was taken out, that are under way: at most 4 by bytes and 4 by pieces. */
 #define SENDS (4 * PIECES)
 #define PIECES_SHIFT 25 /* Of what was taken out: bytes below, pieces above. */
-#define ACK_TIMEOUT 14 /* 4.096 us << 14 = 67 ms, as perftest and rdma_cm have it. */
-#define RETRIES 7
+#define RNR_RETRIES 7 /* For ever. */
 #define RNR_TIMER 12 /* 640 us; a receiver is always ready. */
 
 struct nic {
@@ -50,6 +49,12 @@ struct description { /* Of an end, for the other one. */
 	union ibv_gid gid;
 	uint64_t ring;
 	uint32_t key, ring_bytes, out, in;
+};
+
+struct path { /* What a program decides of queue pairs. */
+	uint8_t traffic_class;
+	uint32_t flow_label; /* 0: the NIC computes their source ports. */
+	int timeout, retries; /* As verbs have them: of acknowledgements, 4.096 us << timeout. */
 };
 
 struct way {
@@ -237,7 +242,7 @@ struct connection *fabric_end(struct nic *nic, uint32_t ring_bytes, int socket, 
 	return it;
 }
 
-static int join_way(struct way *way, struct nic *nic, const struct description *peer, uint32_t number, uint8_t traffic_class)
+static int join_way(struct way *way, struct nic *nic, const struct description *peer, uint32_t number, const struct path *path)
 {
 	struct ibv_qp_attr next = {
 		.qp_state = IBV_QPS_RTR,
@@ -247,11 +252,12 @@ static int join_way(struct way *way, struct nic *nic, const struct description *
 		.ah_attr = {
 			.is_global = 1,
 			.port_num = PORT,
-			.grh = { .dgid = peer->gid, .sgid_index = nic->gid_index, .hop_limit = 64, .traffic_class = traffic_class },
+			.grh = { .dgid = peer->gid, .sgid_index = nic->gid_index, .hop_limit = 64,
+				 .traffic_class = path->traffic_class, .flow_label = path->flow_label },
 		},
-		.timeout = ACK_TIMEOUT,
-		.retry_cnt = RETRIES,
-		.rnr_retry = RETRIES,
+		.timeout = path->timeout,
+		.retry_cnt = path->retries,
+		.rnr_retry = RNR_RETRIES,
 	};
 	int error = ibv_modify_qp(way->qp, &next, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -264,15 +270,17 @@ static int join_way(struct way *way, struct nic *nic, const struct description *
 }
 
 /* Connect an end to the one that is described. */
-int fabric_join(struct connection *it, const struct description *peer, uint8_t traffic_class)
+int fabric_join(struct connection *it, const struct description *peer, uint8_t traffic_class, uint32_t flow_label,
+		int timeout, int retries)
 {
-	int error = join_way(&it->out, it->nic, peer, peer->in, traffic_class);
+	const struct path path = { traffic_class, flow_label, timeout, retries };
+	int error = join_way(&it->out, it->nic, peer, peer->in, &path);
 
 	if (peer->ring_bytes != it->ring_bytes)
 		return -EPROTO;
 	it->peer_ring = peer->ring;
 	it->peer_key = peer->key;
-	return error ? error : join_way(&it->in, it->nic, peer, peer->out, traffic_class);
+	return error ? error : join_way(&it->in, it->nic, peer, peer->out, &path);
 }
 
 /* What both directions do --------------------------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ from fabric.units import format_apart, format_rate
 
 
 class LinkFailureConfig(FailureConfig):
-    """A failure of links, which are cut unless ``rate`` or ``loss`` is given. It names exactly one target."""
+    """A failure of links, which are cut unless ``rate``, ``loss`` or ``pause`` is given. It names one target."""
 
     targets: ClassVar[tuple[str, ...]] = ("link", "port", "switch", "host", "storage", "nic")
     hits_programs_or_disks: ClassVar[bool] = False
@@ -43,13 +43,17 @@ class LinkFailureConfig(FailureConfig):
     loss: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None, description="Fraction of frames that the link loses in each direction, in place of a cut."
     )
+    pause: bool = Field(
+        default=False,
+        description="The NIC pauses all that the switch sends to it, in place of a cut; where queueing is lossless.",
+    )
 
     @property
     def state(self) -> LinkState:
         """What it does to a link."""
-        if self.rate is None and self.loss is None:
+        if self.rate is None and self.loss is None and not self.pause:
             return LinkState(up=False)
-        return LinkState(rate_fraction=self.rate or 1.0, loss_fraction=self.loss or 0.0)
+        return LinkState(rate_fraction=self.rate or 1.0, loss_fraction=self.loss or 0.0, paused=self.pause)
 
     def links(self, fabric: Fabric) -> tuple[Link, ...]:
         """Return the links that it hits. Raises ValueError naming what the fabric does not have."""
@@ -66,6 +70,10 @@ class LinkFailureConfig(FailureConfig):
     def stretches(self, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
         """Yield its links, each in the same state. Raises ValueError, also for a rate too low for a link."""
         for link in self.links(fabric):
+            if self.pause and (link.tier is Tier.INSIDE or all(port.node.is_switch for port in link.ports)):
+                raise ValueError(
+                    f"pause: {link} is between switches or inside a node, and only a NIC pauses; name a nic"
+                )
             if self.rate is not None and self.rate * link.rate_bps < LEAST_RATE_BPS:
                 left, least = format_apart(self.rate * link.rate_bps, LEAST_RATE_BPS, format_rate)
                 raise ValueError(

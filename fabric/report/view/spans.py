@@ -165,6 +165,7 @@ def _of_link(row: Mapping[str, Any]) -> str:
         return "no carrier"
     parts = [f"at {row['rate_fraction']:.0%} of its rate"] if row["rate_fraction"] != 1 else []
     parts += [f"loses {row['loss_fraction']:.2%} of frames"] if row["loss_fraction"] else []
+    parts += ["its NIC pauses"] if row.get("paused") else []
     return ", ".join(parts)
 
 

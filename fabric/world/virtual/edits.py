@@ -74,7 +74,7 @@ OTHERS = (
     "headers",
     "speed",
     "rdma",
-    "rdma_rates",
+    "rdma_transport",
     "softirqs",
     "random",
     "slack",

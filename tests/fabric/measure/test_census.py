@@ -115,6 +115,17 @@ def test_counters_of_a_host_are_read_by_their_names() -> None:
     assert host_count(SNMP).discarded == 4
 
 
+RDMA = """Rdma: Resent Naks Timeouts CnpsReceived CnpsSent Duplicates Early
+Rdma: 100 200 300 400 500 600 700
+"""
+
+
+def test_what_queue_pairs_count_is_added_to_what_tcp_counts() -> None:
+    found = host_count(SNMP + RDMA)
+    assert (found.retransmissions, found.sent_twice, found.overtook, found.timeouts) == (112, 607, 706, 309)
+    assert (found.naks, found.cnps, found.not_counted) == (200, 400, ())
+
+
 def test_a_counter_that_the_kernel_lacks_is_named() -> None:
     found = host_count(SNMP.replace("TCPReqQFullDrop", "TCPReqQFull").replace("RcvbufErrors", "Rcvbuf"))
     assert found.not_counted == ("Udp:RcvbufErrors", "TcpExt:TCPReqQFullDrop")

@@ -26,13 +26,15 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
         return_ns=6,
         jitter_ns=7,
         crosses=True,
+        watchdog_ns=8,
+        paused=frozenset({0, 3}),
     )
     marking = Marking(kmin=6, kmax=7, pmax=0.5)
     port = replace(port, buffers={0: LaneBuffer(1, 2, 4, 3, 5).marked(marking), 1: LaneBuffer(credit_bytes=9)})
     draws = [budgets.draw(77, 5000, 0.25, 6), budgets.draw(78, 6000)]
     found = dict(netlink.attributes_of(vl.options(port, draws), 0))
     assert found[6] == struct.pack("=QQIIQQII", 77, 5000, 6, 250, 78, 6000, 0, 1000)
-    assert found[1] == struct.pack("=IBBBBQQQQ", 4, 1, 15, 255, 1, 10**9, 5, 6, 7)
+    assert found[1] == struct.pack("=IBBBBQQQQQII", 5, 1, 15, 255, 1, 10**9, 5, 6, 7, 8, 9, 0)
     assert found[2] == bytes(8) + b"\1" + bytes(55)
     assert (found[3], found[4]) == (b"", bytes([0, 3, 1, 255]))
     assert len(found[5]) == 16 * 32
@@ -46,6 +48,7 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
         ({"delay_ns": -1}, r"delay -1 ns must be between 0 and 1000000000"),
         ({"return_ns": 2 * 10**9}, r"return time 2000000000 ns"),
         ({"jitter_ns": -1}, r"jitter -1 ns must be between 0 and 1000000000"),
+        ({"watchdog_ns": 2 * 10**9}, r"watchdog 2000000000 ns must be between 0 and 1000000000"),
         ({"high_limit": 256}, r"limit of high priority 256"),
         ({"lane_of_dscp": {64: 0}}, r"DSCP 64"),
         ({"lane_of_dscp": {1: 3}}, r"lane 3 is in no arbitration table .*; lane 3: credit_bytes must be above 0"),
@@ -89,7 +92,7 @@ def test_the_management_lane_needs_neither_an_entry_nor_credits() -> None:
 
 def answer(*, version: int = vl.VERSION, waits: int = 2, all_waits: int = 2) -> bytes:
     port = struct.pack("=8IQQ", version, 7, 8, 2, waits, all_waits, 2, 3, 4, 5)
-    lanes = b"".join(struct.pack("=II24Q", lane, *range(100 * lane, 100 * lane + 25)) for lane in (1, 15))
+    lanes = b"".join(struct.pack("=II26Q", lane, *range(100 * lane, 100 * lane + 27)) for lane in (1, 15))
     held = [struct.pack("=IBBHQ", 70 + i, i, 1, 0, 1000 * i) for i in range(waits)]
     return port + lanes + b"".join(held)
 
@@ -102,10 +105,10 @@ def test_statistics_are_read_field_by_field() -> None:
     lane = found.lanes[1]
     assert (lane.backlog_packets, lane.backlog_bytes, lane.sent_bytes, lane.sent_packets) == (100, 101, 102, 103)
     assert lane.dropped_bytes == tuple(104 + cause for cause in DropCause)
-    assert lane.dropped_packets == tuple(110 + cause for cause in DropCause)
-    assert (lane.stalls, lane.stalled_ns, lane.stalled_since_ns, lane.buffer_bytes) == (116, 117, 118, 119)
-    assert (lane.used_bytes, lane.buffered_bytes, lane.most_buffered_bytes) == (120, 121, 122)
-    assert (lane.marked_bytes, lane.marked_packets) == (123, 124)
+    assert lane.dropped_packets == tuple(111 + cause for cause in DropCause)
+    assert (lane.stalls, lane.stalled_ns, lane.stalled_since_ns, lane.buffer_bytes) == (118, 119, 120, 121)
+    assert (lane.used_bytes, lane.buffered_bytes, lane.most_buffered_bytes) == (122, 123, 124)
+    assert (lane.marked_bytes, lane.marked_packets) == (125, 126)
     assert found.waits == tuple(vl.Wait(input_index=70 + i, input_lane=i, lane=1, bytes=1000 * i) for i in range(2))
     assert found.dropped_bytes(DropCause.LIMIT) == 104 + 1504
 

@@ -130,7 +130,7 @@ def test_the_files_that_a_fabric_is_built_of_are_there_too_and_those_in_comments
 
 CUTTING = (
     *("fencing", "flash_cut_year", "goodput_year", "link_flap", "lossless_soak", "nic_failover", "resync"),
-    *("spraying", "storage_failure"),
+    *("lossy_rdma", "pfc_storm", "spraying", "storage_failure"),
 )
 """Experiments that cut links by themselves."""
 

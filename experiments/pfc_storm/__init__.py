@@ -1,0 +1,1 @@
+"""What does a NIC that pauses its switch take with it, and what does a watchdog cure? Its config, cases, theory."""
