@@ -78,7 +78,7 @@ class LossyRdmaConfig(RunConfig):
     @property
     def timeout_s(self) -> float:
         """How long a queue pair waits for an acknowledgement."""
-        return 4.096e-6 * 2**self.transport.queue_pairs.timeout_exponent
+        return 4.096e-6 * (1 << self.transport.queue_pairs.timeout_exponent)
 
     @property
     def phase_lengths(self) -> PhaseLengths:

@@ -64,7 +64,7 @@ class QueuePairsConfig(QueueingConfig):
         """Return a message from each host to one at another leaf, to each by one."""
         order = random.Random(f"{self.seed} {draw}")
         groups = _by_leaf(fabric)
-        pairs = []
+        pairs: list[tuple[NodeId, NodeId]] = []
         for sources, sinks in zip(groups, [*groups[1:], groups[0]], strict=True):
             pairs += zip(sources, order.sample(sinks, len(sinks)), strict=True)
         return [Message(source, sink, self.message) for source, sink in pairs]

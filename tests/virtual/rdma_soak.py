@@ -85,12 +85,15 @@ class Run:
             retries=draw.choice([1, 3, 7]),
         )
         hosts = [fabric.nics_of[host][0] for host in fabric.computes]
-        talks = tuple(
-            Talk(*draw.sample(hosts, 2), _sizes(draw), draw.randrange(2**32)) for _ in range(draw.randint(1, 3))
-        )
+        talks = tuple(_talk(draw, hosts) for _ in range(draw.randint(1, 3)))
         faults = tuple(_fault(draw, fabric, talks) for _ in range(draw.choice([0, 1, 2, 3])))
         stops = tuple(_stop(draw, len(talks)) for _ in range(draw.choice([0, 0, 1])))
         return cls(pairs, talks, faults, stops)
+
+
+def _talk(draw: random.Random, hosts: list[Nic]) -> Talk:
+    source, sink = draw.sample(hosts, 2)
+    return Talk(source, sink, _sizes(draw), draw.randrange(2**32))
 
 
 def _sizes(draw: random.Random) -> tuple[int, ...]:

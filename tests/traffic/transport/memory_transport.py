@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import select
+import socket
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from traffic.transport.connection import (
     Connection,
     ConnectionEndedError,
     ConnectionSample,
+    DataPorts,
     Endpoint,
     Listener,
     PollFor,
@@ -110,6 +112,10 @@ class MemoryConnection:
         self._send_s: float | None = None
         self._silent_s: float | None = None
         self._is_closed = False
+
+    @property
+    def data_ports(self) -> DataPorts:
+        return DataPorts(socket.IPPROTO_TCP, self.local[1], self.peer[1])
 
     def set_timeouts(self, send_s: float, silent_s: float) -> None:
         self._send_s, self._silent_s = send_s, silent_s
