@@ -147,7 +147,7 @@ def test_two_runs_are_the_same_to_the_last_digit(command: VirtualCommand) -> Non
 def test_a_program_of_the_documents_takes_as_long_as_theory_says(command: VirtualCommand, program: str) -> None:
     hosts, words, ideal = {
         "pipeline": (4, ["--layers", "16", "--rows", "1024"], pipeline_ms(4, 16, 1024, 8)),
-        "tensor_parallel": (2, [], tensor_parallel_ms(2, 4, 8192)),
+        "tensor_parallel": (2, ["--layers", "2", "--rows", "2048"], tensor_parallel_ms(2, 2, 2048)),
     }[program]
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
     script = [*torchrun, str(ROOT / "docs" / "programs" / f"{program}.py"), *words]

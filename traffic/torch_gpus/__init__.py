@@ -10,10 +10,13 @@ time passes.
 Python loads any of it only where asked to (``fabric exec --gpu``), and PyTorch only in users' programs:
 
 - ``startup/``: the folder on PYTHONPATH whose ``sitecustomize`` watches for ``import torch``; ``loading``: what it does
+- ``forking``: ranks that torchrun forks
 - ``catalogue``: named GPUs, of vendors' datasheets; ``roofline``: how long operators take there
+- ``kernel_times``: operators that were measured; ``kernel_sources``: in files of others
 - ``moments``: times that may not be known yet; ``timeline``: what streams do when; ``memory``: bytes of a GPU
 - ``machine``: the GPUs of this process, all of the above together; ``report``: its last words
-- ``operators``: FLOP and bytes of an operator; ``mode``: what PyTorch does with each; ``values``: reads that cannot be
+- ``operators``: FLOP and bytes of an operator; ``mode``: what PyTorch does with each; ``values``: reads that cannot be;
+  ``known_values``: small tensors that have some, ``sent_values``: in collectives
 - ``cuda_module``, ``streams``: ``torch.cuda``; ``replacements``: what else must be another
 - ``process_group``: backend ``nccl``, whose operations begin and end on streams; ``functional``: what DTensor calls
 """

@@ -14,8 +14,9 @@ _FILE = Path(__file__).with_name("catalogue.csv")
 TYPES = ("fp64", "fp32", "tf32", "bf16", "fp8")
 """Types of elements whose peaks are known; 16-bit ones have the same."""
 LAUNCH_NS = 900
-"""From the end of a kernel to the start of the next on a stream: of kernels of 2.9 us one took 3.8 us (NVIDIA, "Getting
-Started with CUDA Graphs", on a V100)."""
+"""From the end of a kernel to the start of the next on a stream: of kernels of 2.9 us one took 3.8 us on a V100
+(NVIDIA, "Getting Started with CUDA Graphs", developer.nvidia.com/blog/cuda-graphs). A kernel itself takes 1 us or more,
+which the roofline does not have: a sum of two numbers 1.02 us on an L40S (QDelta/Phantora, tests/perfdb)."""
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,8 @@ class ProcessGroupNCCL(FabricProcessGroup):
     def _called(
         self, what: str, calls: Callable[[], Iterable[Call]], result: Sequence[Tensor], opts: Any
     ) -> FabricWork:
-        self._present.asked = asked = []
+        asked: list[Tensor] = []
+        self._present.asked = asked
         try:
             list(calls())
         except FabricError as error:

@@ -72,6 +72,15 @@ def test_operators_are_c10ds(operator: str, right: int) -> None:
     over_ranks(4, part)
 
 
+def test_a_sum_may_have_a_factor() -> None:
+    def part(rank: Rank) -> None:
+        data = np.full(50, rank.rank + 1, np.float32)
+        rank.done(rank.member.whole("allreduce", operand(data), "PREMUL_SUM 0.25"))
+        assert (data == 2.5).all(), data[0]
+
+    over_ranks(4, part)
+
+
 def test_blocks_are_gathered_and_scattered_with_any_root() -> None:
     def part(rank: Rank) -> None:
         me, ranks = rank.rank, 3
@@ -233,6 +242,6 @@ def test_an_operator_that_a_type_has_not_is_refused() -> None:
         with pytest.raises(TrafficError, match=r"ReduceOp\.BAND: is of integers"):
             rank.member.whole("allreduce", operand(np.zeros(3, np.float32)), "BAND")
         with pytest.raises(TrafficError, match="use one of SUM, AVG"):
-            rank.member.whole("allreduce", operand(np.zeros(3, np.float32)), "PREMUL_SUM")
+            rank.member.whole("allreduce", operand(np.zeros(3, np.float32)), "UNUSED")
 
     over_ranks(1, part, SMALL)

@@ -142,6 +142,12 @@ def training() -> None:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
+    with torch.cuda.nvtx.range("step"), torch.device("meta"):
+        unmade = nn.Linear(8, 8)
+    nn.init.trunc_normal_(unmade.to_empty(device="cuda").weight, std=0.02)
+    unmade.weight.record_stream(torch.cuda.current_stream())
+    assert torch.empty(3, pin_memory=True).is_pinned()
+    assert torch.cuda.default_generators[0].manual_seed(7).initial_seed() == 7
     assert torch.tensor([1.0, 2.0]).sum().item() == 3.0, "tensors of the CPU are real"
     assert torch.tensor([1.0, 2.0], device="cuda").dtype == torch.float32
 

@@ -78,6 +78,9 @@ if __name__ == "__main__":
     counts = torch.tensor([dist.get_rank() + 1], device="cuda")
     dist.all_reduce(counts)
     assert counts.div(2).item() == 1.5
+    scaled = torch.tensor([dist.get_rank() + 1.0], device="cuda")
+    dist.all_reduce(scaled, dist._make_nccl_premul_sum(0.5))
+    assert scaled.item() == 1.5
     gathered = [torch.empty(2, dtype=torch.int64, device="cuda") for _ in range(2)]
     dist.all_gather(gathered, torch.tensor([dist.get_rank(), 7], device="cuda"))
     assert torch.stack(gathered).tolist() == [[0, 7], [1, 7]]
