@@ -34,7 +34,7 @@ def test_a_nic_that_pauses_for_ever_takes_more_than_its_own_streams(found: dict[
 
 def test_a_watchdog_gives_others_back_what_the_pause_took(found: dict[str, dict[str, float]]) -> None:
     none, still, watched = (found[f"pause_{name}"]["others_bps"] for name in NAMES)
-    assert still < 0.8 * none
+    assert still < 0.9 * none
     assert watched > still
 
 
