@@ -60,6 +60,7 @@ def _table(path: Path) -> Path:
     """Return where a file of times is as our own CSV, which each program reads. Raises ConfigError."""
     text = kernel_times_in(path).csv()
     written = cache.own() / f"gpu_times-{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv"
+    written.parent.mkdir(parents=True, exist_ok=True)
     unfinished = written.with_suffix(f".{os.getpid()}")
     unfinished.write_text(text)
     unfinished.replace(written)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from app.commands.exec_gpus import add_gpu_options, gpu_environment, require_gpus, torchrun_environment
-from fabric.errors import UsageError
+from fabric.errors import ConfigError, UsageError
 from fabric.model.network import Fabric
 from topologies.load import load_fabric
 from traffic.torch_gpus.startup import FOLDER
+from traffic.torch_gpus.variables import TIMES
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,22 @@ def test_a_host_has_one_gpu_where_the_topology_says_nothing(fabric: Fabric) -> N
 def test_nothing_is_given_without_the_option(fabric: Fabric) -> None:
     assert gpu_environment(asked(), fabric, fabric.hosts) == {}
     assert torchrun_environment(asked(), {}) == {}
-    require_gpus(asked(), fabric)
+    assert require_gpus(asked(), fabric) == []
+
+
+def test_programs_read_measured_times_as_our_own_csv(
+    fabric: Fabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    table = tmp_path / "mine.csv"
+    table.write_text("operator,shapes,type,us,note\nmm,8x8 8x8,bf16,3,\nmm,8x8 8x8,bf16,5,\n")
+    words = require_gpus(asked("--gpu", "h100", "--gpu-times", str(table)), fabric)
+    written = gpu_environment(asked("--gpu", "h100", *words), fabric, fabric.hosts)[TIMES]
+    assert Path(written).read_text() == "operator,shapes,type,us\nmm,8x8 8x8,bf16,4.0\n"
+    assert require_gpus(asked("--gpu", "h100", "--gpu-times", str(table)), fabric) == words
+    table.write_text("operator\n")
+    with pytest.raises(ConfigError, match=r"mine\.csv: lacks columns shapes, type, us"):
+        require_gpus(asked("--gpu", "h100", "--gpu-times", str(table)), fabric)
 
 
 @pytest.mark.parametrize(
