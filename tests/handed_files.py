@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from fabric.garbage import uncollected
 from tests.side_by_side import Kind, kind_of
@@ -73,7 +74,12 @@ class TestsOfFile(_Standing):
 
 
 class EndOfFile(_Standing):
-    """What is left to do of a file when its tests are over: nothing."""
+    """What is left to do of a file when its tests are over, and the next file is known: end the fixtures of directories
+    that the two do not have in common."""
+
+    def run(self, after: pytest.Item | None) -> None:
+        """Do so, as after a test."""
+        runtestprotocol(self, log=False, nextitem=after)
 
 
 class HandedFiles:
@@ -95,9 +101,10 @@ class HandedFiles:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """Run what an item stands for."""
-        if isinstance(item, TestsOfFile):
+        if isinstance(item, TestsOfFile | EndOfFile):
             item.run(nextitem)
-        return isinstance(item, _Standing) or None
+            return True
+        return None
 
 
 class HandingOut:

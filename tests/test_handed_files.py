@@ -78,6 +78,15 @@ def test_tests_are_chosen_by_marks_and_names(project: Path) -> None:
     assert (code, re.findall(r"(\d+ \w+) in", said)) == (0, ["4 passed"]), said
 
 
+def test_what_directories_do_not_have_in_common_ends_between_their_files(project: Path) -> None:
+    (project / "test_e.py").unlink()
+    for name, place in (("b", "one"), ("c", "other/below")):
+        (project / place).mkdir(parents=True)
+        (project / f"test_{name}.py").rename(project / place / f"test_{name}.py")
+    code, said = outcome_of(project, "-k", "not 3")
+    assert (code, re.findall(r"(\d+ \w+) in", said)) == (0, ["12 passed"]), said
+
+
 def test_one_test_by_its_name_is_handed_out_as_xdist_does(project: Path) -> None:
     code, said = outcome_of(project, "test_a.py::test_number[1]")
     assert (code, re.findall(r"(\d+ \w+) in", said)) == (0, ["1 passed"]), said
