@@ -21,7 +21,7 @@ from experiments.goodput_year.shared_costs import SPINE, STORAGE_LOSS
 from experiments.goodput_year.storage_phases import RESTORE, RESYNC, WRITE
 from experiments.goodput_year.storms import Storm, is_beside
 from experiments.goodput_year.wrong_data import WRONG_CHECKPOINT, WRONG_COPIES
-from experiments.goodput_year.year import ASYNCHRONOUS, Composed, PlayedMachine, best_interval
+from experiments.goodput_year.year import ASYNCHRONOUS, UNCOUNTED, Composed, PlayedMachine, best_interval
 from fabric.estimates import Estimate
 from fabric.metrics import Metric
 from fabric.records.cells import Quantity, Row, count_of, estimated, quantity
@@ -355,8 +355,9 @@ def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[Summ
 def _events_of(played: PlayedMachine) -> str:
     """Return how many faults a year has that no table counts, as expected."""
     table = played.machine.table
-    found = [f"{one.events / table.days * 365:.3g} {one.name.removeprefix('given_').replace('_', ' ')}"
-             for one in table.classes if one.name.startswith("given_")]  # fmt: skip
+    found = [
+        f"{one.events / table.days * 365:.3g} {UNCOUNTED[one.name]}" for one in table.classes if one.name in UNCOUNTED
+    ]
     return ", ".join(found) or "-"
 
 

@@ -122,18 +122,22 @@ def whole_machine(config: YearConfig, measured: MeasuredCosts, name: str) -> Who
     return Whole(name, with_uncounted(table, facts, config.uncounted), table.nodes, costs, facts)
 
 
+UNCOUNTED = {"given_storage_node": "storage node", "given_switch": "switch", "given_corruption": "corruption"}
+"""The classes of faults that a machine is given, in words."""
+
+
 def with_uncounted(table: FaultTable, facts: MachineFacts, rates: UncountedConfig) -> FaultTable:
     """Return a table with what no table of these machines counts, as often as given: storage nodes and switches, and
     nodes that compute wrong unless it has them."""
     counted = {one.effect for one in table.classes}
     switches = facts.leaves + facts.spines
     given = [
-        ("storage_node", Effect.STORAGE_DOWN, rates.storage_nodes, facts.storage_nodes, 0.0),
-        ("switch", Effect.SWITCH_DOWN, rates.switches, switches, rates.switch_repair),
-        ("corruption", Effect.CORRUPTION, rates.corruption, table.nodes, DAY_S),
+        ("given_storage_node", Effect.STORAGE_DOWN, rates.storage_nodes, facts.storage_nodes, 0.0),
+        ("given_switch", Effect.SWITCH_DOWN, rates.switches, switches, rates.switch_repair),
+        ("given_corruption", Effect.CORRUPTION, rates.corruption, table.nodes, DAY_S),
     ]
     added = [
-        FaultClass(name=f"given_{name}", events=rate / 1000 * units * table.days, effect=effect, repair=repair,
+        FaultClass(name=name, events=rate / 1000 * units * table.days, effect=effect, repair=repair,
                    cause="given, not counted")
         for name, effect, rate, units, repair in given
         if rate and units and effect not in counted
