@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import comb
 
+from fabric.model.identity import Role
+from fabric.model.network import Fabric
+
 
 def at_most(most: int, balls: int, bins: int) -> float:
     """Return the probability that no bin has more than so many balls."""
@@ -30,3 +33,13 @@ def fullest(balls: int, bins: int, throws: int = 1) -> Iterator[tuple[int, float
         before = reached
         if 1 - before < 1e-12:
             return
+
+
+def used_of_uplinks(fabric: Fabric, flows_per_nic: int) -> float:
+    """Return what NICs that all send to other leaves get of their rate, on average, if each of their flows takes any
+    uplink alike: as much as the fullest uplink is less full than if all had as many."""
+    leaves = [leaf for leaf in fabric.with_role(Role.LEAF) if fabric.uplinks_of(leaf)]
+    bins, hosts = len(fabric.uplinks_of(leaves[0])), len(fabric.nics_on_leaf(leaves[0]))
+    return sum(
+        share * min(1.0, flows_per_nic / most) for most, share in fullest(flows_per_nic * hosts, bins, len(leaves))
+    )

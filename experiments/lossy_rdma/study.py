@@ -77,7 +77,7 @@ STUDY = Study[AnyCase, LossyRdmaConfig](
             numbers=_NUMBERS,
             x="{loss}",
             line="{way}",
-            labels=("of frames lost, each way", ""),
+            labels=("frames lost each way (fraction)", ""),
             looks=Looks(9.0, 3.0, percent_y=True, most_y=1.05),
         ),
     ),

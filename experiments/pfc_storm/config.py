@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from fabric.config import OFF_IS_NONE, NoneAs, TimeS
 from fabric.model.lanes import FlowControl, Queueing, ServiceLevel
-from fabric.model.network import Fabric
+from fabric.model.network import Fabric, Nic
 from fabric.model.patterns import permutation
 from fabric.units import format_time
 from runs.config import RunConfig, each_once, short_faults
@@ -68,6 +68,10 @@ class PfcStormConfig(RunConfig):
         nics = [fabric.nics_of[host][0] for host in fabric.computes]
         pairs = [pair for _ in range(self.streams) for pair in permutation(fabric, nics, draw)]
         return [Stream(source.node, sink.node, ServiceLevel.OTHER) for source, sink in pairs]
+
+    def ends(self, fabric: Fabric) -> list[tuple[Nic, Nic]]:
+        """Return the NICs of each stream, the sender's first."""
+        return [(fabric.nics_of[one.source][0], fabric.nics_of[one.sink][0]) for one in self.played(fabric)]
 
     @property
     def phase_lengths(self) -> PhaseLengths:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from controllers.planning.balls_in_bins import fullest
+from controllers.planning.balls_in_bins import used_of_uplinks
 from controllers.planning.ecmp import FiveTuple
 from controllers.planning.paths import planned_path
 from experiments.queue_pairs.config import QueuePairsConfig, label_words
 from fabric.measures import Better, Measure
-from fabric.model.identity import Role
 from fabric.model.lanes import ServiceLevel
-from fabric.model.network import Fabric, Port
+from fabric.model.network import Port
 from fabric.records.figure_forms import Lines, Looks, Number
 from runs.case_tables import Answer, CaseTable
 from runs.cases import Case, axis, name_of
@@ -61,14 +60,6 @@ def _loads(session: Session, job: SizedFlowsJob) -> Counter[Port]:
     return found
 
 
-def in_theory(fabric: Fabric, count: int) -> float:
-    """Return what messages get of their NICs, on average, if each queue pair takes any uplink alike: as much as the
-    fullest uplink is less full than if all had as many."""
-    leaves = [leaf for leaf in fabric.with_role(Role.LEAF) if fabric.uplinks_of(leaf)]
-    bins, hosts = len(fabric.uplinks_of(leaves[0])), len(fabric.nics_on_leaf(leaves[0]))
-    return sum(share * min(1.0, count / most) for most, share in fullest(count * hosts, bins, len(leaves)))
-
-
 def _measure(played: Played[Spread, QueuePairsConfig]) -> dict[str, float]:
     rows, config, fabric = played.rows("operations"), played.config, played.fabric
     took_s = float(rows["ended_s"].max() - rows["started_s"].min())
@@ -84,7 +75,7 @@ STUDY = Study[Spread, QueuePairsConfig](
     play=_play,
     measure=_measure,
     measures=(Measure("time_s", "time until all messages have arrived", Better.LESS), _USED, _BY_PORTS, _FULLEST),
-    theory=lambda found, one: {_USED.name: in_theory(found.fabric, one.case.count)},
+    theory=lambda found, one: {_USED.name: used_of_uplinks(found.fabric, one.case.count)},
     answer=Answer(
         "Of their NICs, pairs of hosts get {}.",
         each="{of_bound_fraction|.0%} by {count} queue pairs (theory: {of_bound_in_theory_fraction|.0%})",
@@ -113,7 +104,7 @@ STUDY = Study[Spread, QueuePairsConfig](
             line="{labels}, draw {draw}",
             colour="{labels}",
             dash="draw {draw}",
-            labels=("queue pairs of a pair of hosts", ""),
+            labels=("number of queue pairs of a pair of hosts", ""),
             looks=Looks(9.0, 3.0, percent_y=True, most_y=1.05),
         ),
     ),

@@ -16,6 +16,7 @@ BY_KEY = {
     "incast": "phase_time",
     "isolation": "together_time",
     "kv_cache": "phase_time",
+    "pfc_storm": "warm_up and measured",
     "protection": "phase_time",
     "routing_incast": "phase_time",
     "shared_cluster": "together_time",

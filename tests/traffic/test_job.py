@@ -56,8 +56,8 @@ def test_samples_of_connections_are_rows_of_the_flows_table() -> None:
     frame = pd.DataFrame(rows)
     assert list(frame.columns) == columns_of_programs("flows")
     assert frame.to_numpy().tolist() == [
-        [5.0, "lanes", "hfreduce", "z0h000", "z0h001", 0.01, 3, 1000],
-        [6.0, "lanes", "hfreduce", "z0h000", "z0h001", 0.02, 4, 2000],
+        [5.0, "lanes", "hfreduce", "z0h000", "z0h001", 0.01, 3, 1000, None, None, None],
+        [6.0, "lanes", "hfreduce", "z0h000", "z0h001", 0.02, 4, 2000, None, None, None],
     ]
 
 

@@ -158,17 +158,21 @@ def _start_one(control: socket.socket, ends: dict[int, int]) -> None:
         raise EOFError
     words, env, directory = json.loads(_read(control, int.from_bytes(size, "big")))
     out, err, told = array.array("i", numbers)
+    # We ignore these: one that comes as soon as there is a rank is held until that does not.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     if (pid := os.fork()) == 0:
         control.close()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for ended in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(ended, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.dup2(out, 1)
         os.dup2(err, 2)
         for number in (out, err, told, *ends.values()):
             os.close(number)
         _be_rank(words, env, directory)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     ends[pid] = told
     os.close(out)
     os.close(err)

@@ -31,9 +31,9 @@ class TransportConfig(Strict):
     reordering: Annotated[int, Field(ge=3, le=100_000)] | None = Field(
         default=None,
         description=(
-            "How many later packets must arrive before TCP takes a missing one for lost, instead of Linux' own "
-            "detection by time (RACK): for sprayed packets. More than a window, if queues lose nothing. Likewise for "
-            "queue pairs with selective repeat, which by default take one for lost as soon as a later one has come."
+            "How many later packets must arrive before TCP takes a missing one for lost, instead of by time (RACK): "
+            "for sprayed packets. More than a window, if queues lose nothing. Likewise for queue pairs with selective "
+            "repeat; their default is one."
         ),
     )
     queue_pairs: QueuePairConfig = Field(

@@ -72,7 +72,7 @@ def test_the_overview_counts_what_is_in_mappings(keys: list[Key]) -> None:
         ("depth", "did you mean storage_depths, storage.dataloader.depth, storage.checkpoint.depth, "),
         ("storage.dataloder", "did you mean storage.dataloader"),
         ("queues.lanes.strage", "did you mean queues.lanes.storage"),
-        ("zz", "keys begin with rank_order, queueings, other_loads, "),
+        ("zz", "keys begin with rank_order, queueings, phase_time, "),
     ],
 )
 def test_an_unknown_prefix_gets_suggestions(keys: list[Key], prefix: str, suggestion: str) -> None:

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
+from controllers.planning.pause_trees import taken
 from experiments.pfc_storm.config import EVER_S, PfcStormConfig
 from experiments.pfc_storm.study import Storm
-from experiments.pfc_storm.tree import taken
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.network import Port

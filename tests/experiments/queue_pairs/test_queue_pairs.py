@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from controllers.planning.balls_in_bins import used_of_uplinks
 from experiments.queue_pairs.config import QueuePairsConfig
-from experiments.queue_pairs.study import Spread, in_theory
+from experiments.queue_pairs.study import Spread
 from fabric.errors import ConfigError
 from runs.registry import resolve
 from topologies.load import load_fabric
@@ -44,7 +45,7 @@ def test_a_case_has_its_labels_and_its_words() -> None:
 
 
 def test_more_queue_pairs_get_more_in_theory_and_never_all() -> None:
-    found = [in_theory(FABRIC, count) for count in (1, 2, 4, 8, 16, 32)]
+    found = [used_of_uplinks(FABRIC, count) for count in (1, 2, 4, 8, 16, 32)]
     assert found == sorted(found)
     assert found[0] == pytest.approx(0.36, abs=0.01)
     assert found[-1] < 0.8

@@ -183,7 +183,9 @@ static int told_while_counting(void)
 
 static int remembered(void)
 {
-	return shared->flag; /* Nothing but memory. */
+	static unsigned long looks;
+
+	return ++looks == ~0UL || shared->flag; /* Nothing but memory, to a limit: a computation, by what can be seen. */
 }
 
 static const struct {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from controllers.planning.paths import planned_path
 from controllers.planning.plan import RoutePlan
-from experiments.pfc_storm.config import PfcStormConfig
-from fabric.model.network import Fabric, Port
+from fabric.model.network import Fabric, Nic, Port
 
 Way = tuple[Sequence[Port], Sequence[Port]]
 """The ports of a stream's data, and of its acknowledgements."""
@@ -26,12 +25,6 @@ def taken(ways: Sequence[Way], root: Port, spreads: bool = True) -> list[bool]:
     return [any(port in still for path in way for port in path) for way in ways]
 
 
-def ways(plan: RoutePlan, fabric: Fabric, config: PfcStormConfig) -> list[Way]:
-    """Return the ways of the streams that a config plays."""
-    ends = [(fabric.nics_of[one.source][0], fabric.nics_of[one.sink][0]) for one in config.played(fabric)]
-    return [(planned_path(plan, fabric, *pair), planned_path(plan, fabric, *pair[::-1])) for pair in ends]
-
-
-def root(fabric: Fabric) -> Port:
-    """Return the port that the first host's NIC pauses."""
-    return fabric.peer(fabric.nics_of[fabric.computes[0]][0].port)
+def ways(plan: RoutePlan, fabric: Fabric, pairs: Iterable[tuple[Nic, Nic]]) -> list[Way]:
+    """Return the ways of streams from one NIC to another, by static routes."""
+    return [(planned_path(plan, fabric, *pair), planned_path(plan, fabric, *pair[::-1])) for pair in pairs]
