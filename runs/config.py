@@ -18,6 +18,7 @@ from fabric.errors import ConfigError, UsageError
 from fabric.failures.config import FailureLine, failure_faults, failures_of, schedule_failures
 from fabric.failures.kinds.disk import DiskTarget
 from fabric.failures.kinds.gpu import GpuTarget
+from fabric.failures.kinds.link import LinkFailureConfig
 from fabric.failures.kinds.process import RESTARTED, ProcessFailureConfig, ProgramTarget
 from fabric.failures.line import FailureConfig
 from fabric.failures.schedule import FailureSchedule, State
@@ -37,6 +38,7 @@ from traffic.transport.reordering import TransportConfig
 
 _TOPOLOGY, _QUEUES = "topology.", "queues."
 
+_LOSSLESS = " or ".join(one.value for one in Queueing if one.is_lossless)
 _MOST_SAMPLES = 200_000
 _LEAST_FRAMES = 32
 """Of the slowest link, which the time that counts of a phase has to hold: one more or less is then a few percent."""
@@ -228,6 +230,7 @@ class RunConfig(HostsConfig):
         yield from _piece_faults(self)
         yield from list(failure_faults(self.failures, fabric, self.seed)) or self._target_faults(fabric)
         yield from self._never_faults()
+        yield from self._pause_faults()
         yield from dict.fromkeys(fault for one in self.routings_played for fault in routing_faults(fabric, one))
         yield from self.dcqcn.faults(fabric)
         yield from congestion_control.faults(self.congestion_control, self.queues.marks)
@@ -282,6 +285,16 @@ class RunConfig(HostsConfig):
                 yield (
                     f"failures.{number}.at: {at} is after the end of all phases, so that it would never happen; lower "
                     f"it, or raise {key} ({length})"
+                )
+
+    def _pause_faults(self) -> Iterator[str]:
+        """Yield which lines of ``failures`` pause what drops instead."""
+        dropping = [one.value for one in self.queueings_played if not one.is_lossless]
+        for number, line in enumerate(self.failures):
+            if dropping and isinstance(line, LinkFailureConfig) and line.pause:
+                yield (
+                    f"failures.{number}.pause: queues of {dropping[0]} drop, and wait for nobody; play {_LOSSLESS} "
+                    "only, or give loss or rate in its place"
                 )
 
     def _too_long(self) -> Iterator[str]:

@@ -289,3 +289,12 @@ def test_a_failure_after_the_end_of_all_phases_is_refused() -> None:
     assert resolve(training, [line])[1].failures, "the platform's jobs have an end, which may be later"
     with pytest.raises(ConfigError, match=r"or raise phase_time"):
         resolve("protection", [line])
+
+
+def test_a_pause_is_refused_where_queues_drop() -> None:
+    pause = "failures=[{nic: 'z0h000:0', at: 0, for: 0.001, pause: true}]"
+    with pytest.raises(
+        ConfigError, match=r"failures\.0\.pause: queues of lanes drop, .* play lossless or lossless_lan"
+    ):
+        resolve("head_of_line", ["queueings=[lossless, lanes]", pause])
+    resolve("head_of_line", ["queueings=[lossless]", pause])
