@@ -55,13 +55,13 @@ class Programs:
             self._count.close()
 
     def environment(self, command: Sequence[str]) -> dict[str, str]:
-        """Return what has a program counted that starts now."""
+        """Return the variables by which a program that starts now is counted."""
         self._words.append(_shortened(shlex.join([Path(command[0]).name, *command[1:]])))
         return {} if self._count is None else self._count.environment(len(self._words) - 1)
 
     def sent(self, by_host: Mapping[NodeId, int]) -> list[Sent]:
-        """Return what each program sent on each host, and what hosts sent otherwise; ``by_host`` is what the NICs of
-        hosts sent on which programs were to run."""
+        """Return the bytes of each program on each host, and those that no program sent; ``by_host``: the bytes that
+        the NICs of hosts with programs sent."""
         if self._count is None:
             return [Sent(str(host), ALL, size) for host, size in by_host.items()]
         counted = self._count.sent()

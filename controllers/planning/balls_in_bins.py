@@ -36,8 +36,8 @@ def fullest(balls: int, bins: int, throws: int = 1) -> Iterator[tuple[int, float
 
 
 def used_of_uplinks(fabric: Fabric, flows_per_nic: int) -> float:
-    """Return what NICs that all send to other leaves get of their rate, on average, if each of their flows takes any
-    uplink alike: as much as the fullest uplink is less full than if all had as many."""
+    """Return the mean fraction of their rate that NICs get if all send to other leaves and each flow picks an uplink at
+    random: a NIC's flows over those of the fullest uplink, at most 1."""
     leaves = [leaf for leaf in fabric.with_role(Role.LEAF) if fabric.uplinks_of(leaf)]
     bins, hosts = len(fabric.uplinks_of(leaves[0])), len(fabric.nics_on_leaf(leaves[0]))
     return sum(

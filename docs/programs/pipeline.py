@@ -30,7 +30,7 @@ stage = PipelineStage(layers, rank, ranks, device)
 
 
 def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return what the last stage minimizes."""
+    """Return the loss of the last stage."""
     return (output * target).sum()
 
 

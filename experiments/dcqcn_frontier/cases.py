@@ -32,7 +32,7 @@ class Setting(Case, name="{control}_{queueing}", title="{control}, {queueing}"):
         return config.dcqcn
 
     def marking(self, config: DcqcnFrontierConfig, fabric: Fabric) -> Marking | None:
-        """Return what switches mark by."""
+        """Return the thresholds by which switches mark."""
         return config.marking_for(self.control, fabric)
 
 

@@ -47,7 +47,7 @@ def answer(found: AnyFound) -> str:
 
 
 def _said(claim: Kind, lanes_do: bool) -> str:
-    """Return what comes of the claim in a queueing."""
+    """Return the sentences on whether the claim holds in a queueing."""
     nearest, holds = claim.nearest("{name}", works=True), lanes_do and not claim.working
     p99_share = nearest["p99_share"]
     p99 = f"{1 / p99_share:.2f} times their p99" if p99_share > 0 else "a p99 that is not known, as reads are missing"

@@ -32,24 +32,24 @@ AnyOutcome = Outcome[Setting]
 
 
 def together(found: AnyFound) -> list[AnyOutcome]:
-    """Return what came of the points at which both programs play."""
+    """Return the outcomes of the points at which both programs play."""
     return [one for one in found.outcomes if not isinstance(one.case, Alone)]
 
 
 def alone_Bps(found: AnyFound) -> tuple[float, float]:  # noqa: N802 - bytes, not bits
-    """Return what HFReduce and reads get without the other."""
+    """Return the bandwidths of HFReduce alone and of reads alone."""
     return found.of(f"{HFREDUCE}_alone")[ALGBW], found.of(f"{STORAGE}_alone")[READ]
 
 
 def without_control(found: AnyFound, queueing: Queueing) -> AnyOutcome | None:
-    """Return what played without congestion control in a queueing, if something did."""
+    """Return the outcome without congestion control in a queueing; None if that was not played."""
     wanted = (NO_CONTROL, queueing)
     return next((one for one in together(found) if (one.case.control, one.case.queueing) == wanted), None)
 
 
 def reference_of(found: AnyFound) -> AnyOutcome | None:
-    """Return what played without congestion control in lossless lanes, if both programs got something there and alone,
-    and the p99 is known."""
+    """Return the outcome without congestion control in lossless lanes; None unless both programs moved data there and
+    alone, and the p99 is known."""
     base = without_control(found, Queueing.LOSSLESS_LANES)
     is_whole = base is not None and base[ALGBW] and base[READ] and P99 in base.values and all(alone_Bps(found))
     return base if is_whole else None
@@ -92,7 +92,7 @@ class Kind(Repeats[Setting]):
 
 
 def kinds_of(found: AnyFound, with_dcqcn: bool = False) -> list[Kind]:
-    """Return what came of each kind, or of those with DCQCN; nothing without a reference."""
+    """Return the outcomes of each kind, or of those with DCQCN; none without a reference."""
     points = [one for one in together(found) if one.case.profile or not with_dcqcn]
     groups = over_repeats(points, "{control}, {queueing}") if reference_of(found) else []
     return [Kind(group.outcomes, found.config.suits) for group in groups]

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -32,13 +33,16 @@ def die_with_sudo() -> None:
         die_with(parent)
 
 
+def stat_of(process: int) -> list[str]:
+    """Return the fields of ``/proc/PID/stat`` from the state on (proc(5)): state, parent, group, session and so on; an
+    empty list if the process has gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()  # Its name may have spaces.
+    return []
+
+
 def all_stats() -> Iterator[tuple[int, list[str]]]:
-    """Yield each process's number and what ``/proc/PID/stat`` says from the state on (proc(5)): state, parent, group,
-    session and so on. Those that end meanwhile are left out."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = stat.read_text()
-        except OSError:
-            continue
-        if words := text.rpartition(")")[2].split():  # The name, in brackets, may have spaces.
-            yield int(stat.parent.name), words
+    """Yield each process's number and its :func:`stat_of`. Those that end meanwhile are left out."""
+    for place in Path("/proc").glob("[0-9]*"):
+        if fields := stat_of(int(place.name)):
+            yield int(place.name), fields

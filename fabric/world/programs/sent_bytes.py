@@ -56,14 +56,14 @@ class SentBytes:
             raise EmulationError(f"{_WHAT}: {error}") from error
 
     def environment(self, program: int) -> dict[str, str]:
-        """Return what has a program counted that starts on a host: all of one number are the same program."""
+        """Return the variables by which a program is counted: processes with the same number are one program."""
         assert self._root is not None
         place = self._root / str(program)
         place.mkdir(exist_ok=True)
         return {PLACE: str(place)}
 
     def sent(self) -> dict[tuple[int, str], int]:
-        """Return what programs have sent so far, by their number and the host."""
+        """Return the bytes that programs have sent so far, by their number and host."""
         assert self._root is not None
         return {
             (int(group.parent.name), group.name): self._count_of(group) for group in sorted(self._root.glob("*/*/"))

@@ -1,4 +1,4 @@
-"""What a guest has used of the machine so far, by what the machine counts of its processes."""
+"""CPU time and memory of a guest so far, as the machine counts them for its processes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fabric.world.isolation.processes import stat_of
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _USER, _SYSTEM, _ENDED_USER, _ENDED_SYSTEM = 11, 12, 13, 14
-"""Fields of /proc/PID/stat from the state on (proc(5)); the last two are of children that have ended."""
+"""Fields of :func:`stat_of`; the last two are of children that have ended."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,10 @@ class Spent:
 
 
 def spent(process: int) -> Spent | None:
-    """Return what the guest of a kernel's process has used; None if that has gone, and so has what was counted."""
-    if (times := _times(process)) is None:
+    """Return the use of the guest that a kernel's process runs; None once that has gone, and its counts with it."""
+    if not (times := stat_of(process)):
         return None
-    programs = sum(_ticks(_times(child), _USER, _SYSTEM) for child in _children(process))
+    programs = sum(_ticks(stat_of(child), _USER, _SYSTEM) for child in _children(process))
     return Spent(
         kernel_cpu_s=_ticks(times, _USER, _SYSTEM) / _TICKS_PER_S,
         programs_cpu_s=(programs + _ticks(times, _ENDED_USER, _ENDED_SYSTEM)) / _TICKS_PER_S,
@@ -36,8 +38,8 @@ def spent(process: int) -> Spent | None:
 
 def cpu_s(process: int) -> float | None:
     """Return the CPU seconds of a process itself; None if it has gone."""
-    times = _times(process)
-    return None if times is None else _ticks(times, _USER, _SYSTEM) / _TICKS_PER_S
+    times = stat_of(process)
+    return _ticks(times, _USER, _SYSTEM) / _TICKS_PER_S if times else None
 
 
 def touched_bytes(process: int) -> int:
@@ -56,11 +58,5 @@ def _children(process: int) -> list[int]:
     return found
 
 
-def _times(process: int) -> list[str] | None:
-    with suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return None
-
-
-def _ticks(times: list[str] | None, *fields: int) -> int:
-    return sum(int(times[field]) for field in fields) if times else 0
+def _ticks(fields: list[str], *places: int) -> int:
+    return sum(int(fields[place]) for place in places) if fields else 0
