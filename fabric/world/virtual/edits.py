@@ -78,6 +78,7 @@ OTHERS = (
     "softirqs",
     "random",
     "slack",
+    "orphans",
 )
 """Each made where all of it fits."""
 

@@ -494,6 +494,7 @@ static void become(pid_t parent, int own_control, int own_requests, int processo
 	prctl(PR_SET_PTRACER, watcher);
 	if (getppid() != parent)
 		_exit(1);
+	kernel = getpid();
 	setsid();
 	setpriority(PRIO_PROCESS, 0, niceness);
 	if (console < 0 || dup2(console, 1) < 0 || dup2(console, 2) < 0)

@@ -30,6 +30,7 @@
 #define OLD_SETOPTIONS 21 /* The numbers of the requests, without the header that declares ptrace() otherwise. */
 #define SETOPTIONS 0x4200
 #define EXITKILL 0x100000
+#define TRACEME 0
 #define CONT 7
 #define SYSCALL 24
 #define SYSEMU 31
@@ -46,6 +47,7 @@ static ssize_t (*next_readlink)(const char *, char *, size_t);
 static int (*next_kill)(pid_t, int);
 static int lines = -1; /* Where the user is asked, if anybody is. */
 static uint64_t state;
+static pid_t kernel; /* The kernel's own process. */
 static pid_t resumed; /* The guest program that runs, */
 static int resumed_by; /* and the request that made it run. */
 static unsigned char vectors[65536]; /* A program's vector state as this host has it, */
@@ -90,6 +92,7 @@ __attribute__((constructor)) static void prepare(int count, char **arguments)
 	next_kill = (int (*)(pid_t, int))dlsym(RTLD_NEXT, "kill");
 	if (!next_ptrace || !next_waitpid || !next_readlink || !next_kill)
 		_exit(1);
+	kernel = getpid();
 	setrlimit(RLIMIT_CORE, &none);
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* Every file open in the guest is one open here. */
 		files.rlim_cur = files.rlim_max;
@@ -166,6 +169,14 @@ static pid_t stopped(pid_t pid, int *status, int options, bool *is_made)
 	}
 }
 
+/* A program's process that has just been cloned: if its kernel has ended, init would trace it, and never let it go. */
+static void end_with_kernel(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != kernel)
+		_exit(1);
+}
+
 long ptrace(int request, ...)
 {
 	va_list arguments;
@@ -177,6 +188,8 @@ long ptrace(int request, ...)
 	address = va_arg(arguments, void *);
 	data = va_arg(arguments, void *);
 	va_end(arguments);
+	if (request == TRACEME)
+		end_with_kernel();
 	if (request == OLD_SETOPTIONS || request == SETOPTIONS) {
 		data = (void *)((uintptr_t)data | EXITKILL);
 		stub_came(pid);

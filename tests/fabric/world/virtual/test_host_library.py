@@ -82,3 +82,39 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_vector_state_that_a_kernel_keeps_a_part_of_is_given_back_whole(library: Path) -> None:
     assert _traced(None) == ["Bad address"], "this host takes a part: the test shows nothing"
     assert _traced(library) == ["abcd", "7"]
+
+
+_ORPHAN = """
+import os
+reading, writing = os.pipe2(0)
+kernel = os.fork()
+if kernel == 0:  # The library takes the process that loads it for the kernel: load it anew.
+    os.execv({python!r}, [{python!r}, "-c", '''
+import ctypes, os, time
+kernel = os.getpid()
+if os.fork() == 0:
+    while os.getppid() == kernel:
+        time.sleep(0.01)
+    ctypes.CDLL(None).ptrace(0, 0, None, None)
+    os.write({{}}, b"traced by another")
+    os._exit(0)
+'''.format(writing)])
+os.close(writing)
+os.waitpid(kernel, 0)
+print(os.read(reading, 100).decode())
+"""
+
+
+def _said_by_an_orphan(library: Path | None) -> str:
+    environment = {**os.environ, **({"LD_PRELOAD": str(library)} if library else {})}
+    script = _ORPHAN.format(python=sys.executable)
+    command = [sys.executable, "-c", script]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=True
+    ).stdout.strip()
+
+
+def test_a_programs_process_whose_kernel_has_ended_lets_nobody_else_trace_it(library: Path) -> None:
+    """Init would, and would never let it go."""
+    assert _said_by_an_orphan(None) == "traced by another"
+    assert _said_by_an_orphan(library) == ""
