@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +33,34 @@ _LAST_CHARACTERS = 2000
 Tell = Callable[[str], None]
 
 
-@contextmanager
-def met(on: str, machines: int | None, address: str | None, guests: int, tell: Tell) -> Iterator[Meeting]:
-    """Open the meeting of a run's machines and have the others join, for the time of a block. ``machines``: None: as
-    many as the allocation has. Raises UsageError, EmulationError."""
-    count = machines or _machines_of(on)
-    if count < 2:
-        raise UsageError(
-            f"--on {on} --machines {count}: a run on one machine needs neither; give 2 or more, or omit both"
-        )
-    spread(guests, count)
-    starts: Mapping[str, Callable[[Meeting, int, str, int, Tell], AbstractContextManager[None]]] = {
-        HAND: _by_hand, SLURM: _by_slurm, RAY: _by_ray
-    }  # fmt: skip
-    reached_at = address or _own_address()
-    with opened(reached_at, count) as meeting, meeting.listener() as listener:
-        port = listener.getsockname()[1]
-        with starts[on](meeting, guests, reached_at, port, tell):
-            yield meeting
+@dataclass(frozen=True)
+class Machines:
+    """What starts the other machines of a run: ``slurm``, ``ray`` or ``hand``; ``count``: how many, this one included,
+    None: as many as the allocation has. ``address``: of this machine, that the others reach, None: that of its name."""
+
+    on: str
+    count: int | None = None
+    address: str | None = None
+
+    @contextmanager
+    def met(self, guests: int, tell: Tell) -> Iterator[Meeting]:
+        """Open the meeting of a run's machines and have the others join, for the time of a block. Raises UsageError,
+        EmulationError."""
+        if self.on not in _STARTS:
+            raise UsageError(f"machines on {self.on}: there are {', '.join(_STARTS)}")
+        if guests < 2:
+            raise UsageError(f"--on {self.on}: machines share guests, and there is one; give --guests 2, or more")
+        count = self.count or _machines_of(self.on)
+        if count < 2:
+            raise UsageError(
+                f"--on {self.on} --machines {count}: a run on one machine needs neither; give 2 or more, or omit both"
+            )
+        spread(guests, count)
+        reached_at = self.address or _own_address()
+        with opened(reached_at, count) as meeting, meeting.listener() as listener:
+            port = listener.getsockname()[1]
+            with _STARTS[self.on](meeting, guests, reached_at, port, tell):
+                yield meeting
 
 
 def _machines_of(on: str) -> int:
@@ -190,3 +201,8 @@ def _taken_part(key: str, address: str, port: int) -> str | None:
     command = [sys.executable, "-m", _MODULE, address, str(port), str(os.getpid())]
     done = subprocess.run(command, env={**os.environ, KEY: key}, capture_output=True, text=True, check=False)
     return done.stderr[-_LAST_CHARACTERS:] or f"exit code {done.returncode}" if done.returncode else None
+
+
+_STARTS: Mapping[str, Callable[[Meeting, int, str, int, Tell], AbstractContextManager[None]]] = {
+    HAND: _by_hand, SLURM: _by_slurm, RAY: _by_ray
+}  # fmt: skip

@@ -1,6 +1,6 @@
 """One module per question, with its config and its figures; the command that runs them, and the same from Python::
 
-from experiments import RunSpec, launch, load, sweep
+from experiments import Machines, RunSpec, launch, load, sweep
 """
 
 # A package of ai-fabric-emulator (app/whose_packages.py).
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _LAUNCHING = "runs.launching"
 _HOMES = {
+    "Machines": "app.machines",
     "RunSpec": f"{_LAUNCHING}.spec",
     "launch": f"{_LAUNCHING}.launcher",
     "load": f"{_LAUNCHING}.launcher",

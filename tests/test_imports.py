@@ -163,6 +163,10 @@ KNOWN_STRINGS = {
         "experiments",
         "app.sweeps.from_python",
     ): "users' door to one run and to many, loaded when asked for",
+    (
+        "experiments",
+        "app.machines",
+    ): "and to several machines",
     ("app.commands.calibrate", "app.cli"): "each rate is tried by a run of the command",
     ("app.commands.bench", "app.cli"): "each repeat is a run of the command",
     ("app.commands.worlds", "app.cli"): "a command goes on in another process",

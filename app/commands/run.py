@@ -148,11 +148,10 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
         require_place(options.openmetrics, "--openmetrics")
     if options.on is None and (options.machines or options.address):
         raise UsageError("--machines, --address: are of runs on several machines; give --on, too, or omit them")
-    if options.on is not None and options.guests < 2:
-        raise UsageError(f"--on {options.on}: machines share guests, and there is one; give --guests 2, or more")
+    others = machines.Machines(options.on, options.machines, options.address) if options.on is not None else None
     prepared = prepare(spec, ["fabric", *arguments])
     try:
-        with _machines(prepared, options) as met, _display(met, options) as (played, display):
+        with launcher.shared(prepared, others, tell) as met, _display(met, options) as (played, display):
             result = launcher.play(played, display.report)
     except KeyboardInterrupt:
         _tell_what_is_kept(Path(prepared.order.directory))
@@ -166,16 +165,6 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
     ):  # Last: whoever waited for the run has its answer, whatever becomes of the file.
         write_metrics(result, options.openmetrics, "--openmetrics")
     return exit_code_of(result)
-
-
-@contextmanager
-def _machines(prepared: Prepared, options: argparse.Namespace) -> Iterator[Prepared]:
-    """Yield the run with the machines that share it, for the time of a block."""
-    if options.on is None:
-        yield prepared
-        return
-    with machines.met(options.on, options.machines, options.address, options.guests, tell) as meeting:
-        yield replace(prepared, guest=replace(prepared.guest, meeting=meeting))
 
 
 def _tell_what_is_kept(directory: Path) -> None:

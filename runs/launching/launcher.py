@@ -10,13 +10,15 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from fabric.errors import EmulationError, FabricError, ResultError
 from fabric.world.isolation.interrupts import held_back
+from fabric.world.virtual.meeting import Meeting
 from runs import known_folders
 from runs.handover import make_for_user
 from runs.launching.cost import CostMeter
@@ -34,9 +36,18 @@ _ENDING_S = 60.0
 _LAST_LINES = 30
 
 
-def launch(spec: RunSpec, report: Report | None = None) -> RunResult:
+class Shares(Protocol):
+    """What has other machines join a run: see :class:`app.machines.Machines`."""
+
+    def met(self, guests: int, tell: Callable[[str], None]) -> AbstractContextManager[Meeting]:
+        """Have them join for the time of a block. Raises UsageError, EmulationError."""
+        ...
+
+
+def launch(spec: RunSpec, report: Report | None = None, machines: Shares | None = None) -> RunResult:
     """Play a run to its end and return its result; ``report`` is called with each event, in the caller's thread. In a
-    notebook, a run without one shows its progress below the cell, and the engine that it has.
+    notebook, a run without one shows its progress below the cell, and the engine that it has. ``machines``: which
+    others play guests of the run, too (:class:`experiments.Machines`).
 
     Several may be called at once, each in a thread of its own, as far as cores and memory go. The verdict is the
     result's: a run whose verdict is `invalid` has one, too. Raises ConfigError or UsageError before anything is
@@ -44,7 +55,9 @@ def launch(spec: RunSpec, report: Report | None = None) -> RunResult:
     """
     prepared = prepare(spec, sys.argv)
     shown = None if report else notebook_progress(prepared.experiment.name, prepared.engine.name)
-    result = play(prepared, report or (shown.report if shown else lambda event: None))
+    heard = report or (shown.report if shown else lambda event: None)
+    with shared(prepared, machines, lambda text: heard(Note(text))) as ready:
+        result = play(ready, heard)
     if shown:
         shown.end(f"{result.verdict['status']}, {result.directory}")
     return result
@@ -55,6 +68,16 @@ def load(directory: Path | str, experiment_folder: Path | str | None = None) -> 
     not come with the program and you have not run it on this machine. Raises ResultError if there is no result,
     UsageError if the folder is another experiment's."""
     return RunResult(Path(directory), Path(experiment_folder) if experiment_folder is not None else None)
+
+
+@contextmanager
+def shared(prepared: Prepared, machines: Shares | None, tell: Callable[[str], None]) -> Iterator[Prepared]:
+    """Yield a run with the machines that share it, for the time of a block. Raises UsageError, EmulationError."""
+    if machines is None:
+        yield prepared
+        return
+    with machines.met(prepared.guest.count, tell) as meeting:
+        yield replace(prepared, guest=replace(prepared.guest, meeting=meeting))
 
 
 def play(prepared: Prepared, report: Report) -> RunResult:

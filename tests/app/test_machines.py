@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from app import machines
+from app.machines import Machines
+from experiments import RunSpec, launch
 from fabric.errors import EmulationError, UsageError
 from fabric.world.virtual.meeting import Meeting
+from runs.launching.events import Event, Note
 from tests.slurm_cluster import missing_programs, slurm
 
 ROOT = Path(__file__).parents[2]
@@ -78,8 +81,29 @@ def test_nodes_of_a_placement_group_play_what_one_machine_plays(tmp_path: Path) 
     assert figures(tmp_path / "two") == figures(tmp_path / "one")
 
 
+@pytest.mark.guest
+@pytest.mark.soak
+def test_a_run_from_python_is_shared_with_a_machine_that_is_started_by_hand(tmp_path: Path) -> None:
+    others: list[subprocess.Popen[bytes]] = []
+
+    def heard(event: Event) -> None:
+        if isinstance(event, Note) and (words := re.search(r"start on the other machine: +(.*)", event.text)):
+            others.append(subprocess.Popen(words[1], shell=True))
+
+    def spec(name: str) -> RunSpec:
+        overrides = [word for word in REQUEST if "=" in word]
+        return RunSpec(
+            REQUEST[0], overrides=overrides, engine="virtual", directory=tmp_path / name, draws=False, guests=2
+        )
+
+    launch(spec("two"), heard, Machines("hand", 2, "127.0.0.1"))
+    assert [other.wait(ENDS_IN_S) for other in others] == [0]
+    launch(spec("one"), heard)
+    assert figures(tmp_path / "two") == figures(tmp_path / "one")
+
+
 def met(on: str, count: int | None, address: str = "127.0.0.1", guests: int = 2) -> Meeting:
-    with machines.met(on, count, address, guests, print) as meeting:
+    with Machines(on, count, address).met(guests, print) as meeting:
         return meeting
 
 
@@ -87,6 +111,10 @@ def test_wrong_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
     with pytest.raises(UsageError, match=r"--on slurm: SLURM_JOB_NUM_NODES is not set.*sbatch --nodes=2"):
         met("slurm", None)
+    with pytest.raises(UsageError, match="machines on mpi: there are hand, slurm, ray"):
+        met("mpi", 2)
+    with pytest.raises(UsageError, match="--on hand: machines share guests, and there is one"):
+        met("hand", 2, guests=1)
     with pytest.raises(UsageError, match=r"--on hand: on how many machines\? Give --machines 2"):
         met("hand", None)
     with pytest.raises(UsageError, match="--on hand --machines 1: a run on one machine needs neither"):
@@ -99,6 +127,6 @@ def test_wrong_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_by_hand_the_command_for_the_other_machine_is_shown() -> None:
     shown: list[str] = []
-    with machines.met("hand", 2, "127.0.0.1", 2, shown.append) as meeting:
+    with Machines("hand", 2, "127.0.0.1").met(2, shown.append) as meeting:
         assert meeting.key in shown[0]
     assert "fabric.world.other_machine 127.0.0.1" in shown[0]
