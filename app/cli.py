@@ -63,12 +63,14 @@ def carried_out(options: argparse.Namespace, arguments: list[str]) -> int:
 def _refused(error: FabricError) -> int:
     """Print an error and return its exit code."""
     try:
-        from runs.console import ERR, escaped
+        from rich.text import Text
+
+        from runs.console import ERR
     except ImportError:  # Another's package is in the place of ours.
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
 
-    ERR.print(f"[bold red]error:[/] {escaped(str(error))}", highlight=False, soft_wrap=True)
+    ERR.print(Text.assemble(("error:", "bold red"), f" {error}"), soft_wrap=True)
     return error.exit_code
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 _WIDTH_IN_FILES = 120
 """A pipe or a file has no width of its own, and tables should not be cut for the narrowest terminal."""
@@ -16,7 +17,9 @@ _NO_LIMIT = 100_000
 
 
 def _console(stream_is_terminal: bool, stderr: bool) -> Console:
-    return Console(stderr=stderr, width=None if stream_is_terminal else _WIDTH_IN_FILES)
+    """Return a console that prints text as it is: brackets are not styles, and ``:x:`` is not a symbol."""
+    width = None if stream_is_terminal else _WIDTH_IN_FILES
+    return Console(stderr=stderr, width=width, markup=False, emoji=False)
 
 
 OUT = _console(sys.stdout.isatty(), stderr=False)
@@ -25,7 +28,7 @@ ERR = _console(sys.stderr.isatty(), stderr=True)
 
 def tell(text: str) -> None:
     """Say what is being done."""
-    ERR.print(f"[dim]{text}[/]", highlight=False, soft_wrap=True)
+    ERR.print(Text(text, "dim"), soft_wrap=True)
 
 
 def print_tables(tables: Iterable[Mapping[str, Any]]) -> None:
@@ -61,8 +64,3 @@ def _print_compact(table: Table) -> None:
 def _narrowest(table: Table) -> int:
     """Return how wide a table is in which no word is broken."""
     return table.__rich_measure__(OUT, OUT.options.update(width=_NO_LIMIT)).minimum
-
-
-def escaped(text: str) -> str:
-    """Return a text so that rich prints it as it is, brackets included."""
-    return text.replace("[", "\\[")

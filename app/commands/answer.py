@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 from fabric.measure.verdict import EXIT_CODE_INVALID, Status
 from fabric.report.cost import cost_table
 from fabric.report.margins import closest_checks, cpu_used
 from fabric.results import REPORT_NAME, Result
-from runs.console import OUT, escaped, print_tables
+from runs.console import OUT, print_tables
 from runs.definition import Experiment
 
 _CLOSEST = 6
@@ -22,15 +24,15 @@ _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow",
 def print_answer(result: Result, experiment: Experiment, *, verbose: bool = False) -> int:
     """Print the answer in a sentence, the verdict and where the rest is, then the first table; return the exit code.
     ``verbose``: all tables, the margins to the limits of the verdict, and the cost."""
-    OUT.print(f"[bold]{experiment.name}[/]: {experiment.question}", soft_wrap=True)
+    OUT.print(Text.assemble((experiment.name, "bold"), f": {experiment.question}"), soft_wrap=True)
     status = Status(result.verdict["status"])
     if answer := result.summary.get("answer"):
-        OUT.print(f"[bold]answer:[/] {escaped(str(answer))}", soft_wrap=True, highlight=False)
+        OUT.print(Text.assemble(("answer:", "bold"), f" {answer}"), soft_wrap=True)
     for note in result.notes:
-        OUT.print(f"note: {escaped(note)}", soft_wrap=True, highlight=False)
-    OUT.print(f"verdict: [{_STATUS_STYLES[status]}]{status.value}[/]")
+        OUT.print(f"note: {note}", soft_wrap=True, highlight=False)
+    OUT.print(Text.assemble("verdict: ", (status.value, _STATUS_STYLES[status])))
     for reason in result.verdict["reasons"]:
-        OUT.print(f"  {escaped(str(reason))}", soft_wrap=True, highlight=False)
+        OUT.print(f"  {reason}", soft_wrap=True, highlight=False)
     report, draw = _report(result), f"fabric report {result.directory}"
     OUT.print(f"report: {report or f'none yet; to draw it: {draw}'}", soft_wrap=True, highlight=False)
     if report:

@@ -374,7 +374,7 @@ def _greet(world: _World) -> None:
 
 
 def _say(line: str) -> None:
-    ERR.print(line, markup=False, highlight=False, soft_wrap=True)
+    ERR.print(line, highlight=False, soft_wrap=True)
 
 
 def _begin_events(world: _World) -> None:

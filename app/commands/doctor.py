@@ -15,6 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from app.commands.options import add_json_option
 from cluster.slurm.installed import INSTALL, why_no_slurm
@@ -29,7 +30,7 @@ from fabric.world.engines import ENGINES, NAMESPACE, VIRTUAL
 from fabric.world.kernel_api import modules
 from fabric.world.programs import verbs
 from fabric.world.virtual import kernel
-from runs.console import OUT, escaped
+from runs.console import OUT
 from runs.engine_choice import chosen_engine
 
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
@@ -51,6 +52,8 @@ _REAL_TIME_ONLY = {"unshare", "cc"}
 _NAMESPACE, _BOTH = (NAMESPACE.name,), (NAMESPACE.name, VIRTUAL.name)
 _SYSTEMS_PACKAGES = (Path("/usr/lib/python3/dist-packages"), Path("/usr/local/lib/python3/dist-packages"))
 """Where Debian and Ubuntu put Python's packages."""
+
+_OK, _MISSING, _NOTE = Text("ok", "green"), Text("missing", "red"), Text("note", "yellow")
 
 
 @dataclass(frozen=True)
@@ -259,12 +262,12 @@ def run_doctor(options: argparse.Namespace, _: list[str]) -> int:
         return 0 if ready else 1
     table = Table("", "checked", "found", "fix it with")
     for one in findings:
-        mark = "[green]ok[/]" if one.good else "[red]missing[/]" if one.needed else "[yellow]note[/]"
-        table.add_row(mark, one.subject, escaped(one.detail), escaped(one.remedy))
+        mark = _OK if one.good else _MISSING if one.needed else _NOTE
+        table.add_row(mark, one.subject, one.detail, one.remedy)
     OUT.print(table)
     for engine, subjects in without.items():
-        what = f"[bold]{engine}[/] ({ENGINES[engine].clock})"
-        OUT.print(f"{what}: " + (f"needs {', '.join(subjects)}" if subjects else "[green]ready[/]"), highlight=False)
+        state = f"needs {', '.join(subjects)}" if subjects else ("ready", "green")
+        OUT.print(Text.assemble((engine, "bold"), f" ({ENGINES[engine].clock}): ", state))
     OUT.print(_summary(ready), highlight=False)
     return 0 if ready else 1
 

@@ -63,6 +63,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def show_estimate(options: argparse.Namespace, _: list[str]) -> int:
     """Print an estimate."""
+    from rich.text import Text
+
     from app.commands.estimate_tables import as_json, tables
     from app.commands.worlds import fabric_of
     from runs.console import OUT, print_tables
@@ -83,7 +85,7 @@ def show_estimate(options: argparse.Namespace, _: list[str]) -> int:
         print(json.dumps(as_json(found, _SHOWN, NOTE)))
         return 0
     print_tables([table.as_json() for table in tables(found, _SHOWN)])
-    OUT.print(f"[dim]{NOTE}[/]", highlight=False)
+    OUT.print(Text(NOTE, "dim"))
     return 0
 
 

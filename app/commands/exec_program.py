@@ -255,7 +255,7 @@ def _require_markable(programs: Sequence[Path], options: argparse.Namespace) -> 
 
 def _say(text: str) -> None:
     """Say something of a user's words, which may hold brackets."""
-    ERR.print(text, markup=False, highlight=False, soft_wrap=True)
+    ERR.print(text, highlight=False, soft_wrap=True)
 
 
 def _ending(code: int) -> str:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 
 from fabric.errors import EmulationError
@@ -98,7 +97,7 @@ def sent_table(rows: Sequence[Sent]) -> Table:
     table = Table("host", "program", "sent", title="Bytes sent by each program")
     shown = rows if len(rows) <= _MOST_ROWS else rows[: _MOST_ROWS - 1]
     for row in shown:
-        table.add_row(row.host, escape(row.program), format_size(row.bytes))
+        table.add_row(row.host, row.program, format_size(row.bytes))
     if more := [row.bytes for row in rows[len(shown) :]]:
         table.add_row(f"{len(more)} more", "", f"{format_size(min(more))} to {format_size(max(more))} each")
     return table

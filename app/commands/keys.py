@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fabric.config_keys import Key, keys_of
 from fabric.errors import UsageError
-from runs.console import OUT, escaped
+from runs.console import OUT
 
 _MOST_SUGGESTIONS = 4
 _LEAST_SIMILAR = 0.6
@@ -145,7 +145,7 @@ def _table(keys: Sequence[Key]) -> Table:
         if part != _part(key.path):
             table.add_row()
             part = _part(key.path)
-        table.add_row(*(escaped(text) for text in (key.path, key.type, key.default, key.meaning.replace("`", ""))))
+        table.add_row(*(key.path, key.type, key.default, key.meaning.replace("`", "")))
     return table
 
 

@@ -14,7 +14,7 @@ from fabric.world import inside
 from fabric.world.engine import Groundwork
 from runs.captures import captures
 from runs.config import queues_of
-from runs.console import ERR, tell
+from runs.console import tell
 from runs.groundwork import groundwork_of
 from runs.live import LiveFabric, bring_up
 from traffic import congestion_control
@@ -62,7 +62,7 @@ def live_fabric(
             live.emulation.offer_verbs()
             controls = congestion_control.of_queue_pairs(lanes)
             congestion_control.control_queue_pairs(controls, parameters, fabric.nic_rate_bps)
-        ERR.print(f"[dim]up in {round(live.wall_s, 1):g} s[/]", highlight=False)
+        tell(f"up in {round(live.wall_s, 1):g} s")
         export = nullcontext() if sflow is None else exporting(live.emulation, sflow, logs, tell)
         with captures(live.emulation, captured), export:
             yield live

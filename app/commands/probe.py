@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from controllers.planning.paths import PROBE_PORT, planned_path
+from controllers.planning import ecmp
+from controllers.planning.ecmp import FiveTuple
+from controllers.planning.paths import planned_path, probe_flow
 from controllers.planning.plan import RoutePlan
 from fabric.measure.census import lane_counters
 from fabric.model.lanes import LanePlan, ServiceLevel
@@ -24,6 +26,20 @@ _MARK_BYTES = 16
 _SO_RCVBUFFORCE = 33
 _TAP_BYTES = 16 * 1024 * 1024
 """Room for what else comes by meanwhile: a slow machine's controller alone fills a default buffer."""
+
+
+@dataclass(frozen=True)
+class Packets:
+    """What packets are like: the NICs that they leave and reach, their service level, and what tells their flow."""
+
+    nics: tuple[Nic, Nic]
+    level: ServiceLevel
+    flow: FiveTuple
+
+    @classmethod
+    def of_probe(cls, nics: tuple[Nic, Nic], level: ServiceLevel) -> Packets:
+        """Return those of a probe, between its own ports."""
+        return cls(nics, level, probe_flow(*nics))
 
 
 @dataclass(frozen=True)
@@ -42,20 +58,18 @@ class ProbeResult:
     delivered: bool
 
 
-def planned_hops(
-    plan: RoutePlan, fabric: Fabric, lanes: LanePlan, nics: tuple[Nic, Nic], level: ServiceLevel
-) -> list[Hop]:
+def planned_hops(plan: RoutePlan, fabric: Fabric, lanes: LanePlan, packets: Packets) -> list[Hop]:
     """Return where a packet should go by the plan."""
-    lane = lanes.lane_of(level).name
-    return [Hop(port, lane) for port in planned_path(plan, fabric, *nics)]
+    lane = lanes.lane_of(packets.level).name
+    return [Hop(port, lane) for port in planned_path(plan, fabric, *packets.nics, packets.flow)]
 
 
-def probe(live: LiveFabric, nics: tuple[Nic, Nic], level: ServiceLevel) -> ProbeResult:
+def probe(live: LiveFabric, packets: Packets) -> ProbeResult:
     """Send one packet over an idle fabric and return where it was seen."""
-    source, destination = nics
+    source, destination = packets.nics
     mark = os.urandom(_MARK_BYTES)
     namespace_of = live.emulation.namespace_of
-    frame = _frame(source, destination, level, mark)
+    frame = _frame(packets, mark)
     with _tap(None) as wires, _tap(namespace_of(destination.node)) as end:
         before = lane_counters(live.emulation)
         source_namespace = namespace_of(source.node)
@@ -98,16 +112,18 @@ def _seen(tap: socket.socket, destination: Nic, mark: bytes) -> Iterator[tuple[s
             yield interface, direction
 
 
-def _frame(source: Nic, destination: Nic, level: ServiceLevel, mark: bytes) -> bytes:
+def _frame(packets: Packets, mark: bytes) -> bytes:
     # Imported here: scapy takes half a second, and only probes need it.
-    from scapy.layers.inet import IP, UDP
+    from scapy.layers.inet import IP, TCP, UDP
     from scapy.layers.l2 import Ether
     from scapy.packet import Raw
 
+    (source, destination), flow = packets.nics, packets.flow
+    transport = TCP if flow.protocol == ecmp.TCP else UDP
     return bytes(
         Ether(src=source.mac, dst=destination.mac)
-        / IP(src=source.ip, dst=destination.ip, tos=level.tos)
-        / UDP(sport=PROBE_PORT, dport=PROBE_PORT)
+        / IP(src=source.ip, dst=destination.ip, tos=packets.level.tos)
+        / transport(sport=flow.source_port, dport=flow.destination_port)
         / Raw(mark)
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from rich.text import Text
+
 from fabric.world.virtual.dialogue import LONGEST_LINE_BYTES
 from runs.console import ERR
 
@@ -29,4 +31,5 @@ def ask() -> str | None:
         size_bytes = len(os.fsencode(line))
         if size_bytes < LONGEST_LINE_BYTES and "\0" not in line:
             return line
-        ERR.print(f"[red]not run:[/] a line of {size_bytes} bytes; the limit is {LONGEST_LINE_BYTES}, and none is NUL")
+        why = f" a line of {size_bytes} bytes; the limit is {LONGEST_LINE_BYTES}, and none is NUL"
+        ERR.print(Text.assemble(("not run:", "red"), why))

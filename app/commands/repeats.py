@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from rich.text import Text
+
 from app.commands.study import naming_kept_runs, print_left_out, study_display
 from app.sweeps.config import MOST_REPEATS, SEEDS
 from app.sweeps.local import LocalExecutor
@@ -71,7 +73,7 @@ def repeat(spec: RunSpec, repeats: int, jobs: int | None, live_port: int | None 
 
 def _print(findings: Findings, question: str) -> None:
     summaries, total = findings.summaries, len(findings.runs)
-    OUT.print(f"[bold]{findings.plan.experiment}[/]: {question}", soft_wrap=True)
+    OUT.print(Text.assemble((findings.plan.experiment, "bold"), f": {question}"), soft_wrap=True)
     if all(map(has_numbers, summaries)):
         print_tables(table.as_json() for table in merged_tables(summaries))
     else:

@@ -21,7 +21,7 @@ from app.sweeps.tally import COLUMNS, Tally
 from fabric.measures import Measure, measure_at
 from fabric.metrics import least_name
 from fabric.report.compare import format_metric
-from runs.console import ERR, OUT, escaped, print_tables, tell
+from runs.console import ERR, OUT, print_tables, tell
 from runs.launching.launcher import launch
 from runs.launching.run_result import RunResult
 
@@ -162,7 +162,7 @@ def print_left_out(findings: Findings) -> None:
     out = findings.runs[findings.runs["verdict"].isin(LEFT_OUT)]
     for _, row in out.head(_FAILURES_SHOWN).iterrows():
         why = str(row["reasons"]).splitlines()
-        text = f"left out: {row['run']}, {row['verdict']}: {escaped(why[0]) if why else 'not run'}"
+        text = f"left out: {row['run']}, {row['verdict']}: {why[0] if why else 'not run'}"
         OUT.print(text, soft_wrap=True, highlight=False)
     if len(out) > _FAILURES_SHOWN:
         OUT.print(f"left out: {len(out) - _FAILURES_SHOWN} more; runs.csv says why")

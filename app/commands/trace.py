@@ -13,7 +13,7 @@ from app.commands.options import add_json_option
 from app.commands.outputs import write_whole
 from app.commands.traces import TRACE, add_trace_options, asked_of, traces_of
 from fabric.errors import UsageError
-from runs.console import OUT, escaped, print_tables, tell
+from runs.console import OUT, print_tables, tell
 
 if TYPE_CHECKING:
     from traffic.work.formats.counts import KindCount
@@ -97,7 +97,7 @@ def _print(trace: Trace, faults: Sequence[str]) -> None:
     same = trace.alike or all(one == per_rank[0] for one in per_rank)
     alike = "all do the same" if same else "they differ"
     what = "1 rank" if trace.ranks == 1 else f"{trace.ranks:,} ranks ({alike})"
-    OUT.print(escaped(f"{trace.source}: {trace.what}, {what}"), soft_wrap=True)
+    OUT.print(f"{trace.source}: {trace.what}, {what}", soft_wrap=True)
     if any(per_rank):
         print_tables([_counts_table(trace, per_rank[:1] if same else per_rank)])
     if trace.groups:
@@ -109,9 +109,9 @@ def _print(trace: Trace, faults: Sequence[str]) -> None:
         rows = [[kind, f"{count:,}"] for kind, count in trace.left_out.items()]
         print_tables([{"title": "Cannot be played, and is left out", "columns": ["what", "how many"], "rows": rows}])
     for note in trace.notes:
-        OUT.print(escaped(f"note: {note}"), soft_wrap=True)
+        OUT.print(f"note: {note}", soft_wrap=True)
     for fault in faults:
-        OUT.print(escaped(f"cannot be played: {fault}"), soft_wrap=True)
+        OUT.print(f"cannot be played: {fault}", soft_wrap=True)
 
 
 def _listed(ranks: tuple[int, ...]) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
+from rich.text import Text
+
 from controllers.planning.planner import routing_faults
 from controllers.routing import Routing
 from fabric.config import files_noted
@@ -103,7 +105,7 @@ def _enter(command: list[str], engine: Engine, guest: Guest, front: Front) -> No
         def show(time: GuestTime) -> None:
             nonlocal passed
             passed = str(time)
-            status.update(f"[dim]{passed}[/]")
+            status.update(Text(passed, "dim"))
 
         def ask_undisturbed() -> str | None:
             status.stop()

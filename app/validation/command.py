@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.table import Table
+from rich.text import Text
 
 from app.validation.asked import lanes_asked
 from app.validation.bench import Bench, Settings
@@ -100,18 +101,18 @@ def _print(fabric: Fabric, results: Sequence[TestResult], elapsed_s: float, as_j
     table = Table("test", "result", "measured", title=f"{fabric.name}, {elapsed_s:.3g} s", show_lines=True)
     for result in results:
         style = _STYLES[result.outcome]
-        table.add_row(result.name, f"[{style}]{result.outcome.value}[/]", "\n".join(result.measured))
+        table.add_row(result.name, Text(result.outcome.value, style), "\n".join(result.measured))
     OUT.print(table)
     for fault in faults:
-        OUT.print(f"fault: {fault}", style="red", markup=False, highlight=False, soft_wrap=True)
-    OUT.print(_sum(results, faults), highlight=False, soft_wrap=True)
+        OUT.print(f"fault: {fault}", style="red", highlight=False, soft_wrap=True)
+    OUT.print(_sum(results, faults), soft_wrap=True)
 
 
-def _sum(results: Sequence[TestResult], faults: Sequence[Fault]) -> str:
+def _sum(results: Sequence[TestResult], faults: Sequence[Fault]) -> Text:
     if faults:
-        return f"[bold red]{len(faults)} fault{'s' if len(faults) > 1 else ''}[/]"
+        return Text(f"{len(faults)} fault{'s' if len(faults) > 1 else ''}", "bold red")
     for outcome in (Outcome.UNDECIDED, Outcome.NOT_RUN):
         names = [result.name for result in results if result.outcome is outcome]
         if names:
-            return f"nothing wrong, as far as tested; {outcome.value}: {', '.join(names)}"
-    return "[bold green]in order[/]"
+            return Text(f"nothing wrong, as far as tested; {outcome.value}: {', '.join(names)}")
+    return Text("in order", "bold green")

@@ -12,7 +12,7 @@ import pytest
 
 from app.cli import main
 from app.commands import exec_program, path
-from app.commands.probe import planned_hops
+from app.commands.probe import Packets, planned_hops
 from controllers.planning.paths import nics_for
 from controllers.planning.routes import plan_static_routes
 from fabric.errors import ResultError, TopologyError, UsageError
@@ -126,7 +126,7 @@ def test_hosts_talk_over_nics_in_the_same_zone_where_they_can(
 def test_a_plan_is_told_as_ports_and_lanes() -> None:
     lanes = plan_lanes(QueueConfig(), Queueing.LANES)
     nics = nics_for(SMALL, node("z0h000"), node("z0h001"))
-    hops = planned_hops(plan_static_routes(SMALL), SMALL, lanes, nics, ServiceLevel.STORAGE)
+    hops = planned_hops(plan_static_routes(SMALL), SMALL, lanes, Packets.of_probe(nics, ServiceLevel.STORAGE))
     assert [hop.lane for hop in hops] == ["storage"] * 4
     assert hops[0].port == nics[0].port
     assert [SMALL.peer(hop.port).node for hop in hops[:-1]] == [hop.port.node for hop in hops[1:]]
@@ -200,8 +200,8 @@ def main_code(*words: str) -> int | str | None:
 def test_a_path_that_was_not_taken_is_shown_as_nowhere() -> None:
     lanes = plan_lanes(QueueConfig(), Queueing.LANES)
     nics = nics_for(SMALL, node("z0h000"), node("z0h001"))
-    planned = planned_hops(plan_static_routes(SMALL), SMALL, lanes, nics, ServiceLevel.NCCL)
-    table = path._hops_table(SMALL, planned, planned[:2])
+    planned = planned_hops(plan_static_routes(SMALL), SMALL, lanes, Packets.of_probe(nics, ServiceLevel.NCCL))
+    table = path._hops_table(SMALL, planned, planned[:2], "")
     assert table.row_count == len(planned)
     assert list(table.columns[3].cells) == [str(planned[0].port), str(planned[1].port), "nowhere", "nowhere"]
     assert list(table.columns[4].cells) == ["nccl", "nccl", "", ""]
@@ -209,7 +209,9 @@ def test_a_path_that_was_not_taken_is_shown_as_nowhere() -> None:
 
 def test_the_options_of_a_path_are_those_that_the_command_gives(capsys: pytest.CaptureFixture[str]) -> None:
     options = argparse.Namespace(source="z0h000", destination="z0h004", level="other", queueing="lanes", json=True)
-    vars(options).update(rail=None, routing="ecmp", repair="reroute", down=["z0l00:5"], overrides=[])
+    vars(options).update(
+        rail=None, routing="ecmp", repair="reroute", down=["z0l00:5"], overrides=[], flow=None, queue_pair=None
+    )
     assert path.print_path(SMALL, options) == 0
     answer = json.loads(capsys.readouterr().out)
     assert {hop["lane"] for hop in answer["planned"]} == {"other"}
@@ -217,3 +219,37 @@ def test_the_options_of_a_path_are_those_that_the_command_gives(capsys: pytest.C
     assert answer["destinations_by_port"]["z0l00:5"] == 0
     assert answer["destinations_by_port"]["z0l00:6"] > 0
     assert answer["cuts"] == {}
+
+
+FAT_TREE = ("path", "fat_tree_k4", "z0h000", "z0h012", "--routing", "ecmp")
+
+
+def test_the_path_of_a_queue_pair_is_that_of_its_udp_port(capsys: pytest.CaptureFixture[str]) -> None:
+    """As Linux' rdma_get_udp_sport computes it: 17 x 18 is 0x132, and so is the port behind 0xc000."""
+
+    def answer(*words: str) -> Any:
+        assert main([*FAT_TREE, *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    by_pair, by_port = answer("--queue-pair", "17:18"), answer("--flow", "udp:49458:4791")
+    assert by_pair["flow"] == {"protocol": "udp", "source_port": 0xC000 + 17 * 18, "destination_port": 4791}
+    assert by_pair == by_port
+    assert answer("--queue-pair", "17:18:5")["flow"]["source_port"] == 0xC005
+    ways = {answer("--flow", f"tcp:{port}:5201")["planned"][2]["port"] for port in range(40000, 40024)}
+    assert ways == {"z0s00:3", "z0s00:4", "z0s01:3", "z0s01:4"}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--queue-pair", "17"), "--queue-pair 17: give 2 or 3 numbers with colons between"),
+        (("--queue-pair", "17:x"), "--queue-pair 17:x: give 2 or 3 numbers with colons between"),
+        (("--queue-pair", "17:16777216"), "--queue-pair 17:16777216: 16777216 is not between 1 and 16777215"),
+        (("--flow", "sctp:1:2"), "--flow sctp:1:2: no protocol 'sctp' here; begin it with tcp: or udp:"),
+        (("--flow", "tcp:1:70000"), "--flow tcp:1:70000: 70000 is not between 1 and 65535"),
+        (("--flow", "udp:1"), "--flow udp:1: give 2 numbers with colons between"),
+    ],
+)
+def test_a_flow_that_cannot_be_is_refused(words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*FAT_TREE, *words]) == 2
+    assert why in capsys.readouterr().err

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from app.commands.probe import planned_hops, probe
+from app.commands.probe import Packets, planned_hops, probe
 from app.validation.bench import Bench, Settings
 from app.validation.expectations import fair_goodputs_bps
 from app.validation.load import AllToAllTest
@@ -64,8 +64,9 @@ def _probes(live: LiveFabric) -> list[dict[str, Any]]:
     pairs = zip(fabric.nics_of[fabric.computes[0]], fabric.nics_of[fabric.computes[-1]], strict=True)
     found = []
     for nics in pairs:
-        planned = planned_hops(live.plan, fabric, live.emulation.lane_plan, nics, LEVEL)
-        met = probe(live, nics, LEVEL)
+        packets = Packets.of_probe(nics, LEVEL)
+        planned = planned_hops(live.plan, fabric, live.emulation.lane_plan, packets)
+        met = probe(live, packets)
         ways = {"planned": [str(hop) for hop in planned], "met": [str(hop) for hop in met.hops]}
         found.append({**ways, "delivered": met.delivered})
     return found

@@ -72,7 +72,9 @@ def test_nobody_is_named_where_all_or_none_sent() -> None:
 
 def test_of_many_programs_the_rest_is_one_line() -> None:
     out = io.StringIO()
-    Console(file=out, width=80).print(sent_table([Sent(f"h{number}", "[x]", number) for number in range(40)]))
+    Console(file=out, width=80, markup=False).print(
+        sent_table([Sent(f"h{number}", "[x]", number) for number in range(40)])
+    )
     lines = out.getvalue().splitlines()
     assert any("[x]" in line for line in lines)
     assert any("25 more" in line and "15 B to 39 B each" in line for line in lines)
