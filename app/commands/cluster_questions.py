@@ -17,7 +17,7 @@ from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from app.commands.options import add_json_option
+from app.commands.options import add_json_option, time_s
 from fabric.errors import TrafficError, UsageError
 from runs.console import print_tables, tell
 
@@ -96,7 +96,7 @@ def _add_submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", default="training", metavar="NAME", help=group)
     parser.add_argument("--priority", default="NORMAL", metavar="NAME", help=levels)
     limit = "after how long it ends at the latest, e.g. '10 min', which backfilling asks for (default: not known)"
-    parser.add_argument("--limit", metavar="TIME", help=limit)
+    parser.add_argument("--limit", type=time_s, metavar="TIME", help=limit)
     parser.add_argument("--wait", action="store_true", help="wait until it has ended, and end with its exit code")
     add_usual(parser, submit)
 
@@ -218,7 +218,7 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
             "group": options.group,
             "command": command,
             "priority": Priority[options.priority].value,
-            "limit_s": _limit_s(options.limit),
+            "limit_s": options.limit,
             "directory": str(Path.cwd()),
         }
         number = submitted(cluster, spec)
@@ -326,20 +326,6 @@ def _require_seen(about: AboutCluster, directory: Path) -> None:
 
 def _user() -> str:
     return os.environ.get("SUDO_USER") or getpass.getuser()
-
-
-def _limit_s(text: str | None) -> float | None:
-    from fabric.units import parse_time_s
-
-    if text is None:
-        return None
-    try:
-        limit_s = parse_time_s(text)
-    except ValueError as error:
-        raise UsageError(f"--limit: {error}") from error
-    if limit_s <= 0:
-        raise UsageError(f"--limit {text}: must be more than 0")
-    return limit_s
 
 
 def _wait(cluster: Answers, number: int, options: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import shlex
 import shutil
@@ -32,6 +31,7 @@ from app.commands.options import (
     add_sflow_options,
     add_share_option,
     add_verbs_option,
+    seconds,
 )
 from app.commands.passing_on import Sink, pass_on
 from app.commands.recording import begin_recording, require_recordable, write_recording
@@ -86,7 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "end it if it still runs after this time, in virtual time also the command after as much wall time; by default "
         f"{_USUAL_TIMEOUT_S:g} s, of wall time as long as it takes"
     )
-    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=late)
+    parser.add_argument("--timeout", type=seconds, metavar="TIME", help=late)
     level = (
         "put its packets, and those of background programs, into the lane of this service level, such as nccl: its "
         "sockets carry that level's TOS byte, unless it sets one (default: other)"
@@ -100,16 +100,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_files_option(parser)
     add_engine_option(parser)
     parser.set_defaults(command=run_program)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds; give a number above 0, e.g. 60")
-    return seconds
 
 
 def run_program(options: argparse.Namespace, arguments: list[str]) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from controllers.planning.policies import POLICIES
 from controllers.routing import Repair
 from fabric.errors import FabricError, UsageError
 from fabric.model.lanes import Queueing
-from fabric.units import parse_size_bytes
+from fabric.units import parse_size_bytes, parse_time_s
 
 SFLOW_FILE = "--sflow-file"
 """For ourselves: where a world's switches export to."""
@@ -70,6 +71,25 @@ def size_bytes(text: str) -> int:
         return parse_size_bytes(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def time_s(text: str | float) -> float:
+    """Return seconds, of an argument such as ``10 min``. Raises ArgumentTypeError."""
+    try:
+        found = parse_time_s(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: give a time above 0, e.g. '10 min'")
+    return found
+
+
+def seconds(text: str) -> float:
+    """Return seconds, of an argument such as ``10 min``, or a plain number of them. Raises ArgumentTypeError."""
+    try:
+        return time_s(float(text))
+    except ValueError:
+        return time_s(text)
 
 
 def add_set_option(parser: argparse.ArgumentParser, text: str | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fabric.units import parse_time_s
+from app.commands.options import time_s
 from fabric.world.virtual import forking
 from runs.console import tell
 from runs.launching.enter import IMPORTS
@@ -24,18 +24,8 @@ def add(commands: Any) -> None:
     )
     warm = commands.add_parser("warm", help=text, description=f"{text.capitalize()}. {how}")
     idle = "end once no command has come for so long (default: %(default)s)"
-    warm.add_argument("--idle", type=_time_s, default="30min", metavar="TIME", help=idle)
+    warm.add_argument("--idle", type=time_s, default="30min", metavar="TIME", help=idle)
     warm.set_defaults(command=keep_warm)
-
-
-def _time_s(text: str) -> float:
-    try:
-        time_s = parse_time_s(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if time_s <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is too short; give more than 0 s")
-    return time_s
 
 
 def keep_warm(options: argparse.Namespace, _: list[str]) -> int:

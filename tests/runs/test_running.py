@@ -185,10 +185,12 @@ def test_a_program_beside_that_cannot_be_is_refused(text: str, kind: type[Except
     assert str(refused.value) == words
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "0 ms", "soon"])
 def test_a_timeout_that_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main_code("exec", "fire_flyer_2_tiny", "z0h000", "--timeout", text, "--", "true") == 2
-    assert f"{text!r} is not a time in seconds; give a number above 0, e.g. 60" in capsys.readouterr().err
+    why = "'soon' is not a time; write it like '50 ms'" if text == "soon" else ": give a time above 0, e.g. '10 min'"
+    said = capsys.readouterr().err
+    assert "argument --timeout" in said and why in said
 
 
 def main_code(*words: str) -> int | str | None:

@@ -292,11 +292,13 @@ def test_what_cannot_be_is_refused_with_the_next_step(
             "nodes: 2, but ada's quota at HIGH in training is 1; ask for 1 or fewer, or use another priority",
         ),
         (("--priority", "TOP", "--", "true"), "--priority TOP: use EXTREME_HIGH"),
-        (("--limit", "5", "--", "true"), "--limit: '5': a time without a unit; use one of s, ms"),
         (("--", "no-such-program"), "program no-such-program: not found, or not executable"),
         ((), "no program; write it after two dashes"),
     ):
         assert told in said(capsys, 2, "submit", *where, *words)[1]
+    with pytest.raises(SystemExit):
+        main(["cluster", "submit", *where, "--limit", "5", "--", "true"])
+    assert "--limit: '5': a time without a unit; use one of s, ms" in capsys.readouterr().err
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     told = said(capsys, 2, "suspend", "--in", str(elsewhere), "1")[1]
     assert f"no cluster of this folder is up; bring it up: fabric cluster up {elsewhere}" in told
