@@ -1,4 +1,4 @@
-"""Guests of one run on two machines, which are two network namespaces here: the same to the last digit as on one,
+"""Guests of one run on several machines, in two network namespaces here: the same to the last digit as on one,
 whatever the round trip, and nothing left of any when one is lost. Needs root for the namespaces."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -61,13 +61,12 @@ class TwoMachines:
         return process
 
     def begin(self, what: str, guests: int, machines: int = 2) -> tuple[subprocess.Popen[str], ...]:
-        """Start a part of linked_guests.py; return the process of each machine."""
+        """Start a part of linked_guests.py; return the process of each machine: all but the first share a namespace."""
         first = self.start(0, "tests.fabric.world.virtual.meets_here", HERE, str(guests), str(machines), what)
         assert first.stdout is not None
         port, key = first.stdout.readline().split()
-        if machines == 1:
-            return (first,)
-        return first, self.start(1, "fabric.world.other_machine", HERE, port, **{KEY: key})
+        joining = ("fabric.world.other_machine", HERE, port)
+        return first, *(self.start(1, *joining, **{KEY: key}) for _ in range(1, machines))
 
     def played(self, what: str, guests: int, machines: int = 2) -> str:
         """Return what guest 0 prints; all machines have ended then."""
@@ -119,10 +118,18 @@ def have_gone(processes: set[int]) -> bool:
 @pytest.mark.root
 @pytest.mark.guest
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("what", "guests"), [("exchange", 2), ("round_the_guests", 4)])
-def test_guests_on_two_machines_do_what_they_do_on_one(what: str, guests: int) -> None:
+@pytest.mark.parametrize(
+    ("what", "guests", "others"),
+    [
+        ("exchange", 2, ((2, 0), (2, 50), (2, 500))),
+        ("round_the_guests", 4, ((2, 0), (2, 50), (2, 500), (3, 50), (4, 50))),
+    ],
+)
+def test_guests_on_several_machines_do_what_they_do_on_one(
+    what: str, guests: int, others: Sequence[tuple[int, int]]
+) -> None:
     found = {}
-    for machines, round_trip_us in ((1, 0), (2, 0), (2, 50), (2, 500)):
+    for machines, round_trip_us in ((1, 0), *others):
         with two_machines(round_trip_us) as two:
             found[machines, round_trip_us] = two.played(what, guests, machines)
     assert found[1, 0].strip()
@@ -139,6 +146,10 @@ def test_guests_on_two_machines_do_what_they_do_on_one(what: str, guests: int) -
         ("guest", r"failed: machine .* \(guest 1\): guest 1 of the run: the guest's kernel was killed"),
         ("carrier", r"failed: machine .* \(guest 1\)(: what carries frames .* ended with| of the run was lost)"),
         ("first", r""),
+        pytest.param(
+            "wire", r"failed: machine .* \(guest 1\) of the run was lost: nothing was heard of it for 30 s",
+            marks=pytest.mark.soak,  # Guests wait for each other for so long.
+        ),
     ],
 )  # fmt: skip
 def test_what_is_lost_ends_the_run_everywhere_by_name(lost: str, reason: str) -> None:
@@ -151,8 +162,11 @@ def verify_lost(machines: TwoMachines, lost: str, reason: str) -> None:
     until(lambda: below(first.pid) and below(other.pid), "guests on both machines", ENDS_IN_S)
     carriers = until(lambda: named(all_below(other.pid), "guest_carrier"), "the carrier", ENDS_IN_S)
     all_of_them = all_below(first.pid) | all_below(other.pid)
-    victim = {"machine": other.pid, "guest": min(below(other.pid)), "carrier": carriers[0], "first": first.pid}[lost]
-    os.kill(victim, signal.SIGKILL)
+    victims = {
+        "machine": other.pid, "guest": min(below(other.pid)), "carrier": carriers[0], "first": first.pid,
+        "wire": machines.started[0].pid,
+    }  # fmt: skip
+    os.kill(victims[lost], signal.SIGSTOP if lost == "wire" else signal.SIGKILL)
     said = first.communicate(timeout=ENDS_IN_S)[0]
     other.communicate(timeout=ENDS_IN_S)
     assert re.search(reason, said), said
