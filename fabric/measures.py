@@ -51,6 +51,10 @@ class Measure(NamedTuple):
             raise ValueError(f"measure {self.name}: has not {len(left)} labels ({', '.join(left)})")
         return _LABEL.sub(lambda _: left.pop(0), self.name)
 
+    def without(self, label: str, meaning: str) -> Measure:
+        """Return the numbers of the family whose names do not begin with a label, and what they mean."""
+        return self._replace(name=self.name.replace(f"<{label}>.", "", 1), meaning=meaning)
+
     def includes(self, name: str) -> bool:
         """Whether a metric of this name is the measure, or of the family."""
         texts = _LABEL.split(self.name)

@@ -193,9 +193,9 @@ def _draw_interval(panel: Axes, rows: Any, curve: dict[str, Any], colour: str) -
     )
     panel.plot(curve["intervals_s"], curve["goodput"], color=colour, linewidth=1, label=f"{curve['way']}, Daly's model")
     ends = values.min(), values.max()
-    for name, style in (("young_s", ":"), ("daly_s", "--")):
+    for name, author, style in (("young_s", "Young", ":"), ("daly_s", "Daly", "--")):
         if ends[0] <= curve[name] <= ends[1]:
-            words = f"{curve['way']}, best by {name.split('_')[0].title()}"
+            words = f"{curve['way']}, best by {author}"
             panel.axvline(curve[name], color=colour, linestyle=style, linewidth=1, label=words)
 
 

@@ -21,6 +21,7 @@ from experiments.shared_cluster.day_data import (
     repairs_of,
     resync_rate,
 )
+from fabric.metrics import unit_of
 from fabric.records.palette import FAILURE, GREY, INK, LANES, PALE, series, series_of
 from fabric.report.figures.style import HALO, framed
 from fabric.report.users_jobs import Held, Life, UsersJob, UsersJobs, users_jobs_of
@@ -107,7 +108,7 @@ def _day_of(result: Result) -> _Day | None:
             return pd.DataFrame({"at_s": [], "size_bytes": []})
         frame = result.table(name)
         frame = frame[frame["phase"] == phase.name]
-        times = [column for column in frame.columns if column.endswith("_s")]
+        times = [column for column in frame.columns if unit_of(column) == "s"]
         return frame.assign(**{column: frame[column] - origin for column in times})
 
     lines = result.config.get("failures") or []
