@@ -205,14 +205,13 @@ def mdtest_steps(config: MdtestConfig) -> tuple[str, ...]:
     return ("tree_create", *(directories if config.directories else ()), *files, *ends)
 
 
-_ITEM_STEPS = {
-    f"{kind}_{phase.value}": (kind, phase.value)
+FILE_STEPS, DIRECTORY_STEPS = (
+    {f"{kind}_{phase.value}": (kind, phase.value) for phase in Phase if (kind, phase) != _NO_STEP}
     for kind in ("file", "directory")
-    for phase in Phase
-    if (kind, phase) != _NO_STEP
-}
+)
+"""Kind of item and phase of each of mdtest's steps with items."""
 _TREE_STEPS = ("tree_create", "tree_remove")
-FILE_STEP_NAMES = (*_ITEM_STEPS, *_TREE_STEPS)
+FILE_STEP_NAMES = (*FILE_STEPS, *DIRECTORY_STEPS, *_TREE_STEPS)
 """What mdtest's steps can be called, those that say the most of a load first."""
 
 
@@ -240,7 +239,7 @@ class MdtestProcess(LoadProcess):
         top = self.named("mdtest", iteration)
         if step in _TREE_STEPS:
             return await self.step(lambda: self._tree_step(step, top))
-        kind, phase = _ITEM_STEPS[step]
+        kind, phase = (FILE_STEPS | DIRECTORY_STEPS)[step]
         is_others = phase in ("stat", "read")
         rank = (self.rank + self.config.shift) % self.ranks if is_others else self.rank
         return await self.step(lambda: self._each(kind, phase, top, rank))
