@@ -202,8 +202,8 @@ def _draw_interval(panel: Axes, rows: Any, curve: dict[str, Any], colour: str) -
 FIGURES = (
     FigureSpec(
         "failure_costs",
-        "Each failure of the job in its parts, by what it cost in all, and how many lost so many seconds of steps at "
-        "most, beside moments even over the interval between checkpoints.",
+        "Each failure of the job in its parts, by what it cost in all, and how many lost at most a number of seconds "
+        "of steps, beside moments even over the interval between checkpoints.",
         failures,
     ),
     FigureSpec(
@@ -214,8 +214,8 @@ FIGURES = (
     ),
     FigureSpec(
         "goodput_year",
-        "What of a year of one job on a whole machine was not a kept step, by cause, median over seeds, composed of "
-        "measured costs.",
+        "The part of a year of one job on a whole machine that was not kept steps, by cause, median over seeds, "
+        "composed of measured costs.",
         year,
     ),
     FigureSpec(

@@ -88,7 +88,7 @@ def platform_day(result: Result) -> Figure | None:
         panels[-1].set_xlim(0, end_s - start_s)
         panels[-1].set_xlabel("time since all jobs play (s)")
         handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
-        handles += [Patch(color=PALE, label="node is out"), Patch(color=_NOTICE_COLOUR, label="told to end"),
+        handles += [Patch(color=PALE, label="node is out"), Patch(color=_NOTICE_COLOUR, label="asked to end"),
                     Patch(facecolor="white", edgecolor=GREY, hatch="////", label="waits")]  # fmt: skip
         body.legend(handles=handles, loc="outside lower center", ncols=min(9, len(handles)))
     return figure

@@ -46,7 +46,7 @@ class SharedClusterConfig(QueueingConfig):
     )
     alone_time: Duration | None = Field(
         default=8.0,
-        description="Length of the phase in which each job plays alone; `null`: none does, and there is no slowdown.",
+        description="Length of the phase in which each job plays alone; `null`: none does, and slowdowns are unknown.",
     )
     together_time: Duration = Field(
         default=40.0, description="Length of the phase in which all jobs play, each at its own times."
