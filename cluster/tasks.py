@@ -123,7 +123,7 @@ def _faults(task: Task, users: Users, nodes: Nodes) -> Iterator[str]:
     if task.nodes < 1:
         yield f"nodes: {task.nodes}; a task asks for 1 or more whole nodes"
     if task.group not in nodes.groups:
-        yield f"group: there is no {task.group!r}; use {one_of(map(repr, nodes.groups))}"
+        yield f"group: unknown group {task.group!r}; use {one_of(map(repr, nodes.groups))}"
         return
     there = int((nodes.group_of == nodes.groups.index(task.group)).sum())
     if task.nodes > there:

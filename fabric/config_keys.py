@@ -109,11 +109,12 @@ class Words:
         quantity = _quantity(metadata)
         if quantity is not None and most[1] == quantity.most:
             most = ("", None)
-        signs = [f"{sign} {_number(limit, metadata)}" for sign, limit in (least, most) if sign]
+        numbers = [_number(limit, metadata) for sign, limit in (least, most) if sign]
+        signs = [f"{sign} {number}" for sign, number in zip(filter(None, (least[0], most[0])), numbers, strict=True)]
         if (least[0], most[0]) == (">=", "<="):
-            signs = [f"{_number(least[1], metadata)}..{_number(most[1], metadata)}"]
+            signs = ["..".join(numbers)]
         if is_sized and signs:
-            return f", {' '.join(signs).removeprefix('>= ')} or more" if not most[0] else f", {' '.join(signs)} of them"
+            return f", {' '.join(signs)} of them" if most[0] else f", {numbers[0]} or more"
         signs += [f"like {self.code(pattern)}"] if pattern else []
         return f" {', '.join(signs)}" if signs else ""
 

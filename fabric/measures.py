@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from fabric.metrics import unit_of
+from fabric.metrics import metric_path, unit_of
 
 _LABEL = re.compile(r"<(\w+)>")
 _VALUES = {"percentile": r"p\d+", "nodes": r"\d+", "duration": r"[\d.]+ms"}
@@ -50,6 +50,14 @@ class Measure(NamedTuple):
         if len(left) != len(_LABEL.findall(self.name)):
             raise ValueError(f"measure {self.name}: has not {len(left)} labels ({', '.join(left)})")
         return _LABEL.sub(lambda _: left.pop(0), self.name)
+
+    def without(self, label: str, meaning: str) -> Measure:
+        """Return the numbers of the family whose names do not begin with a label, and what they mean."""
+        return self._replace(name=self.name.replace(f"<{label}>.", "", 1), meaning=meaning)
+
+    def under(self, *labels: str, meaning: str) -> Measure:
+        """Return the family of these numbers below labels or names, such as ``composed.<load>.wait_s``."""
+        return self._replace(name=metric_path(*labels, self.name), meaning=meaning)
 
     def includes(self, name: str) -> bool:
         """Whether a metric of this name is the measure, or of the family."""

@@ -42,12 +42,33 @@ def metric_path(*parts: str) -> str:
 
 def unit_of(name: str) -> str:
     """Return the unit of a metric by its name or its path; ``1`` for a number without one."""
-    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "1")
+    return UNITS.get(unit_end(name), "1")
+
+
+def unit_end(name: str) -> str:
+    """Return the end of a metric's name that says its unit (:data:`UNITS`); empty without one."""
+    return next((end for end in UNITS if name.endswith(end)), "")
+
+
+def is_fraction(name: str) -> bool:
+    """Return whether a number is a part of a whole, which is written in percent."""
+    return name.endswith("_fraction")
+
+
+def without_unit(name: str) -> str:
+    """Return the name of a metric without the unit at its end."""
+    return name[: len(name) - len(unit_end(name))]
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Return the first part of a metric's path, such as its phase, and the rest; with one part, an empty first one."""
+    first, dot, rest = path.partition(".")
+    return (first, rest) if dot else ("", path)
 
 
 def verify_unit(name: str) -> None:
     """Raise ValueError if a declared name ends in a unit that results do not have: it would be a number without one."""
-    if unit_of(name) == "1" and not name.endswith("_fraction") and (found := _OTHER_UNITS.search(name)):
+    if unit_of(name) == "1" and not is_fraction(name) and (found := _OTHER_UNITS.search(name)):
         raise ValueError(
             f"{name}: ends in {found[1]}, and numbers of results are in units of {', '.join(UNITS)}; convert it, or "
             "rename it"
@@ -66,8 +87,7 @@ def theory_name(name: str) -> str:
 
 
 def _before_unit(name: str, words: str) -> str:
-    end = next((end for end in UNITS if name.endswith(end)), "")
-    return f"{name[: len(name) - len(end)]}_{words}{end}"
+    return f"{without_unit(name)}_{words}{unit_end(name)}"
 
 
 @dataclass(frozen=True)

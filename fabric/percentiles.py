@@ -39,8 +39,8 @@ class Percentile:
     is_known: bool = True
 
     def named(self, name: str) -> dict[str, float]:
-        """Return it as a metric: ``p99_s``, or ``p99_at_least_s``."""
-        return {f"{name}_s" if self.is_known else least_name(f"{name}_s"): self.value_s}
+        """Return it as a metric of this name, ``p99_s``, or of that of its bound, ``p99_at_least_s``."""
+        return {name if self.is_known else least_name(name): self.value_s}
 
 
 def nearest_ranks(values: Numbers, *percents: float) -> list[float]:

@@ -169,7 +169,7 @@ TABLES: dict[str, Table] = {
                 "float64", "fraction", "`stalled_s` as a fraction of the time between first and last sample"
             ),
             "worst_fraction": Column(
-                "float64", "fraction", "the same of the interval between two samples that was stalled longest"
+                "float64", "fraction", "that fraction of the interval between two samples that was stalled longest"
             ),
         },
     ),

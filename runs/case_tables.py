@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fabric.metrics import theory_name
 from fabric.records.cells import Cell, Quantity, Row, joined, measured, quantity
-from fabric.records.summary_table import SummaryTable, cell_words
+from fabric.records.summary_table import NoteParts, SummaryTable, cell_words
 from fabric.records.words import form_for
 from runs.cases import axes_of, words_of
 
@@ -98,7 +98,7 @@ def _columns_of(written: Columns) -> list[Column]:
     return [column for one in given for column in (columns(one) if isinstance(one, str) else [one])]
 
 
-def case_table(title: str, rows: Iterable[Any], written: Columns, note: str | None = None) -> SummaryTable:
+def case_table(title: str, rows: Iterable[Any], written: Columns, note: NoteParts = None) -> SummaryTable:
     """Return a table with a row per case: an outcome, or a value with a ``case`` and ``values``, numbers by name.
     Columns that are functions take any row."""
     wanted = _columns_of(written)
@@ -146,7 +146,7 @@ class CaseTable:
 
     title: str | Callable[[Any], str]
     columns: Columns | Callable[[Any], Columns]
-    note: str | None | Callable[[Any], str | None] = None
+    note: NoteParts | Callable[[Any], NoteParts] = None
     rows: Callable[[Any], Iterable[Any]] = attrgetter("outcomes")
     parts: Callable[[Any, Any], Iterable[Any]] | None = None
     having: str = ""

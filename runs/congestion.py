@@ -11,6 +11,7 @@ import pandas as pd
 
 from fabric.measures import Better, Measure
 from fabric.metrics import listed, metrics_of
+from fabric.model.identity import node_of_port
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.records.cells import Row, count_of, quantity
@@ -194,7 +195,7 @@ def _stalled_rows(found: Found) -> Iterator[Row]:
     rows = found.stalled[found.stalled["stalled_s"] > 0]
     longest = rows.sort_values(["stalled_s", "port"], ascending=[False, True], kind="stable").head(_LANES_SHOWN)
     for row in longest.to_dict("records"):
-        link = f"{row['port']} → {row['peer'].rpartition(':')[0]}"
+        link = f"{row['port']} → {node_of_port(row['peer'])}"
         shares = [quantity(row[name], ".0%") for name in ("stalled_fraction", "worst_fraction")]
         yield [link, row["lane"], quantity(row["stalls"], ",.0f"), quantity(row["stalled_s"], "time"), *shares]
 

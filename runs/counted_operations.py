@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from fabric.errors import TrafficError
-from fabric.metrics import least_name, metric_path
+from fabric.metrics import metric_path
 from fabric.results import Phase
 from fabric.units import format_time
 from traffic import metrics
@@ -61,10 +61,3 @@ Numbers = Mapping[str, float]
 """Of a phase, by name."""
 NOTE = "abandoned: cut off by the end of the load; >: at least, since what holds this rank failed or was refused"
 """What tables say below."""
-
-
-def percentile_of(found: Numbers, name: str) -> tuple[float | None, bool]:
-    """Return a percentile such as ``read.p99`` in seconds, None if there is none, and whether it is known; else it is
-    the least that it can be."""
-    known = found.get(f"{name}_s")
-    return (found.get(least_name(f"{name}_s")), False) if known is None else (known, True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -12,7 +11,7 @@ import pandas as pd
 
 from controllers.routing import Repair
 from fabric.metrics import Metric
-from fabric.model.identity import NodeId
+from fabric.model.identity import NodeId, node_of_part
 from fabric.model.lanes import LanePlan, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.records.notes import (
@@ -31,8 +30,6 @@ from runs.session import Session
 
 _STEPS = ("steps", "work_steps")
 _OPERATIONS = ("read", "write", "flow")
-_OF_MANY = re.compile(r"p\d\d|median|step|algbw|busbw")
-"""Metrics of which something is a median or a percentile, by their names."""
 
 
 def notes_of(run: Session, metrics: Sequence[Metric]) -> list[Note]:
@@ -149,7 +146,7 @@ def _hosts_of_jobs(fabric: Fabric, rows: Mapping[str, pd.DataFrame]) -> dict[str
         for end in ends:
             pairs = rows[table][["job", end]].drop_duplicates().astype(str)
             for job, name in pairs.itertuples(index=False):
-                node = fabric.node_named(name.partition("/")[0])
+                node = fabric.node_named(node_of_part(name))
                 if node is not None and not node.is_switch:
                     found.setdefault(job, set()).add(node.host)
     return found
@@ -158,10 +155,10 @@ def _hosts_of_jobs(fabric: Fabric, rows: Mapping[str, pd.DataFrame]) -> dict[str
 def few_behind_medians(
     rows: Mapping[str, pd.DataFrame], phases: Sequence[Phase], metrics: Iterable[Metric]
 ) -> Iterator[Note]:
-    """Yield the note on jobs that metrics tell medians of, and that had few steps, or few operations of a kind that
-    completed, in a phase; none if there are none. What began before or after the load of a phase is not counted."""
+    """Yield the note on jobs that metrics are of, and that had few steps, or few operations of a kind that completed,
+    in a phase; none if there are none. What began before or after the load of a phase is not counted."""
     named = {phase.name for phase in phases}
-    told = {(one.job, one.phase if one.phase in named else "") for one in metrics if _OF_MANY.search(one.name)}
+    told = {(one.job, one.phase if one.phase in named else "") for one in metrics}
     found: dict[tuple[str, str], dict[str, int]] = {}
     for phase in phases:
         for job, what, count in _counts(rows, phase):

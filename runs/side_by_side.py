@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fabric.metrics import theory_name
+from fabric.metrics import theory_name, unit_of
 from fabric.records.cells import Bound, Quantity
 from fabric.units import format_bandwidth, format_time
 
@@ -57,6 +57,6 @@ class SideBySide:
 
 def _over(name: str, base: float) -> str:
     """The unit of a value over that alone: its base, and which way is better."""
-    if name.endswith("_s"):
+    if unit_of(name) == "s":
         return f"times alone ({format_time(base)}), less is better"
     return f"times alone ({format_bandwidth(base)}), more is better"

@@ -8,6 +8,8 @@ NOT_ENGLISH = {
     r"\bwhoever\b": "name the program or person",
     r"\bfor ever\b": "forever, or: never ends",
     r"\b(?:the|from|until|its|of) begin\b": "the start",
+    r"\bBegin of\b": "Start of",
+    r"\b(?:all )?of (?:whom|whose)\b": "say it in a clause of its own",
     r"\bcomes? to pass\b": "happens",
     r"\bbeside idle\b": "compared with idle",
     r"\b(?:is|are|was|were) told\b(?! apart)": "gets notice, is reported, is printed",

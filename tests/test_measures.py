@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from app.reproduction.computed import COMPUTED, MEASURES
 from fabric.measures import Better, Measure, heads, measure_at, measure_named
-from fabric.metrics import least_name, verify_unit
+from fabric.metrics import UNITS, least_name, verify_unit
 from runs.kinds import KINDS
 from runs.measures import SHARED
 from runs.registry import EXPERIMENTS
@@ -124,6 +125,37 @@ def test_an_experiment_names_no_metric_by_an_f_string() -> None:
     summaries = [path for path in (ROOT / "experiments").glob("*/*.py") if re.search(r"\bMetric\(", path.read_text())]
     assert len(summaries) > 10
     assert [place for path in summaries for place in metrics_named_by_f_strings(path)] == []
+
+
+def names_with_units(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines in which an f-string makes a name with a unit at its end; not those of attributes (getattr)."""
+    attributes = {
+        id(one)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr"
+        for one in node.args
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) and id(node) not in attributes and isinstance(node.values[-1], ast.Constant):
+            texts = [one.value for one in node.values if isinstance(one, ast.Constant)]
+            if all(re.fullmatch(r"[\w.]+", text) for text in texts) and texts[-1].endswith(tuple(UNITS)):
+                yield node.lineno
+
+
+def test_no_name_with_a_unit_is_made_by_an_f_string() -> None:
+    packages = ("app", "cluster", "controllers", "experiments", "fabric", "runs", "topologies", "traffic")
+    paths = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}:{line}" for path in paths for line in names_with_units(ast.parse(path.read_text()))
+    ]
+    assert found == []
+    assert list(names_with_units(ast.parse('found[f"{policy}.links_{count}_fraction"]'))) == [1]
+
+
+def test_what_needs_no_run_is_declared() -> None:
+    names = [name for numbers in COMPUTED.values() for name in numbers(1)]
+    assert names
+    assert [name for name in names if measure_named(MEASURES, name) is None] == []
 
 
 def test_an_experiment_declares_its_own_metrics() -> None:

@@ -14,11 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from fabric.metrics import UNITS
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("app", "cluster", "controllers", "experiments", "fabric", "runs", "topologies", "traffic")
 READERS = {
     "cluster/platform/old_words.py": "sentences of journals and tables of earlier versions",
+    "cluster/platform/programs.py": "tokens of a config's submissions",
+    "experiments/dcqcn_frontier/earlier.py": "groups of points in results of earlier versions",
     "experiments/fencing/tables.py": "names of phases in tables of earlier versions",
+    "fabric/metrics.py": "units at the ends of names of metrics, and parts of their paths",
+    "fabric/model/identity.py": "names of nodes, ports, links, and parts of nodes",
     "fabric/records/packed.py": "cells that hold several values",
     "traffic/metrics.py": "names of operations in tables: the kind, and what became of it",
     "traffic/work/operation_names.py": "names of operations in graphs",
@@ -26,7 +32,8 @@ READERS = {
 """The modules that take own text apart, each beside what writes it or for what is written no more."""
 PROSE = {
     "circle", "error", "failure", "fault", "faults", "phase", "phase_name", "title", "why", "told_why", "started_why",
-    "reason", "reasons", "detail", "details", "missed", "causes", "blamed", "operation",
+    "reason", "reasons", "detail", "details", "missed", "causes", "blamed", "operation", "note", "notes", "group",
+    "metric", "stream", "partner", "token", "port", "peer", "link", "target", "step", "queueing",
 }  # fmt: skip
 """Keys, columns and fields whose values are for people, or are several values in one text."""
 TAKES_APART = {
@@ -39,6 +46,10 @@ FOREIGN = {
     "traffic/work/formats/aicb.py",  # A trace of another project's.
     "traffic/work/formats/msccl.py",
     "traffic/work/formats/packed.py",  # Errors of parsers.
+    "traffic/work/formats/goal_writing.py",  # GOAL's numbered streams.
+    "fabric/emulation/openvswitch.py",  # Files of its process.
+    "fabric/failures/by_hand.py",  # What users type.
+    "topologies/free_form.py",
 }
 
 
@@ -88,7 +99,8 @@ def test_no_module_takes_apart_what_the_program_wrote() -> None:
         'EARLIER.search(str(row["why"]))', 'json.loads(row["details"])', 'table["causes"].astype(str).str.split(", ")',
         'rows["operation"].astype(str).str.fullmatch("read(_.*)?")', 'row["operation"].endswith("_failed")',
         'str(error).removeprefix("NCCL: ")', '"unexpected" in str(error)', 'self.circle.removeprefix("deadlock: ")',
-        'table["why"].str.extract("step")', 'why.rpartition("step ")',
+        'table["why"].str.extract("step")', 'why.rpartition("step ")', 'table.note.split("; ")',
+        'one.port.rpartition(":")', 'rows["target"].str.startswith("st001/")',
     ],
 )  # fmt: skip
 def test_what_would_is_found(text: str) -> None:
@@ -117,6 +129,16 @@ def bounds_in_names(tree: ast.AST) -> list[int]:
     return found
 
 
+def units_in_names(tree: ast.AST) -> list[int]:
+    """Return the lines in which a unit, or that something is a part of a whole, is looked for in a name."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TAKES_APART
+        if any(isinstance(one, ast.Constant) and one.value in UNITS for one in node.args)
+    ]
+
+
 def keys_of_messages(tree: ast.AST) -> list[int]:
     """Return the lines in which a message is a dictionary: its kind is given, or a key of it is asked for."""
     found = []
@@ -137,6 +159,22 @@ def test_no_bound_is_read_out_of_a_name() -> None:
         for line in bounds_in_names(ast.parse(path.read_text()))
     ]
     assert found == []
+
+
+def test_units_in_names_have_one_reader() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if str(path.relative_to(ROOT)) not in READERS
+        for line in units_in_names(ast.parse(path.read_text()))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ['name.endswith("_fraction")', 'name.removesuffix("_Bps").removesuffix(".")'])
+def test_a_unit_that_is_read_is_found(text: str) -> None:
+    assert len(units_in_names(ast.parse(text))) == 1
 
 
 @pytest.mark.parametrize("text", ['name.endswith("_at_least_s")', '"_at_least" in row["metric"]'])

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fabric.measures import Better, Measure
 from fabric.metrics import metric_path
 from fabric.model.network import ETHERNET_HEADER_BYTES
 from fabric.percentiles import Percentile, Values, percentiles
@@ -56,6 +57,7 @@ NEVER = ("failed", "refused")
 """And what never completes: the first was tried, the second was not."""
 _ENDS = tuple(f"_{end}" for end in (*CUT_OFF, *NEVER))
 _PERCENTS = {"p50": 50, "p99": 99, "p999": 99.9}
+PERCENTILE = Measure("<percentile>_s", "percentile of the time that operations take", Better.LESS)
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ class Completion:
 
     def named(self, prefix: str, wanted: Sequence[str] = tuple(_PERCENTS)) -> dict[str, float]:
         """Return percentiles as metrics, such as ``read.p99_s``."""
-        found = (item for one in wanted for item in self.percentiles[one].named(one).items())
-        return {metric_path(prefix, name): value for name, value in found}
+        found = (self.percentiles[one].named(metric_path(prefix, PERCENTILE.of(one))) for one in wanted)
+        return {name: value for one in found for name, value in one.items()}
 
     def counts(self, prefix: str) -> dict[str, float]:
         """Return the counts as metrics: ``read.operations`` (completed), ``read.abandoned``, ``read.failed``,

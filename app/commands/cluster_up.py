@@ -357,8 +357,9 @@ def supervisor_of(job: Any) -> Any:
 
 def submissions_of(tokens: Iterable[str]) -> str:
     """Return what the jobs of a cluster's config are called in its journal. ``tokens``: those of all jobs there."""
-    named = (token.rpartition(": ")[0] for token in tokens if token.startswith(f"{_PHASE} "))
-    return next(named, f"{_PHASE} 0")
+    from cluster.platform.programs import name_of
+
+    return next(filter(None, map(name_of, tokens)), f"{_PHASE} 0")
 
 
 def _greet(world: _World) -> None:

@@ -62,8 +62,8 @@ class CommandParser(argparse.ArgumentParser):
         near = nearest(str(value), known)
         hint = f"did you mean {near}?" if near else f"choose from {', '.join(known)}"
         if self.nested() is not None and action.nargs == argparse.PARSER:
-            raise argparse.ArgumentError(None, f"there is no command {self.prog} {value}; {hint}")
-        raise argparse.ArgumentError(action, f"there is no {value!r}; {hint}")
+            raise argparse.ArgumentError(None, f"unknown command {self.prog} {value}; {hint}")
+        raise argparse.ArgumentError(action, f"unknown value {value!r}; {hint}")
 
     def nested(self) -> Mapping[str, CommandParser] | None:
         """Return the parsers of this one's own commands by name; None if it has none."""

@@ -31,7 +31,7 @@ class PatternJob(Strict):
     )
     first: Annotated[int, Field(ge=0)] = Field(
         default=0,
-        description="Number of the first compute node, where `hosts` is how many. Lets jobs play side by side.",
+        description="Number of the first compute node, where `hosts` is how many, so that jobs play side by side.",
     )
     size: Annotated[SizeBytes, Field(ge=1)] = Field(description="Payload of each flow.")
     service_level: str = Field(default="other", description="Service Level of the packets, which chooses their lane.")
@@ -44,7 +44,7 @@ class PatternJob(Strict):
         """Yield what does not fit the fabric and its lanes."""
         known = [level.label for level in lanes.levels]
         if self.service_level not in known:
-            yield f"service_level: there is no {self.service_level!r}; use {', '.join(known)}"
+            yield f"service_level: unknown level {self.service_level!r}; use {', '.join(known)}"
         if self.peers is not None and self.pattern is not Pattern.ALL_TO_ALL:
             yield f"peers: {self.peers}: is for all_to_all, and this is {self.pattern.value}; omit it"
         if isinstance(self.hosts, list):

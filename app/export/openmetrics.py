@@ -31,7 +31,7 @@ import pandas as pd
 from fabric.errors import ResultError
 from fabric.measure.verdict import Status
 from fabric.measures import Measure, measure_named
-from fabric.metrics import UNITS
+from fabric.metrics import unit_end, without_unit
 from fabric.results import Result
 from fabric.tables import TABLES, Column
 
@@ -255,6 +255,4 @@ def _whole(stem: str, unit: str) -> str:
 
 def _split(name: str) -> tuple[str, str]:
     """Return a metric's name without its unit, made of what OpenMetrics allows, and OpenMetrics' name of the unit."""
-    end = next((end for end in UNITS if name.endswith(end)), "")
-    stem = re.sub(r"[^a-zA-Z0-9_]", "_", name.removesuffix(end))
-    return stem, UNIT_NAMES.get(end, "")
+    return re.sub(r"[^a-zA-Z0-9_]", "_", without_unit(name)), UNIT_NAMES.get(unit_end(name), "")

@@ -20,7 +20,7 @@ from app.sweeps.planning import SweepPlan
 from app.sweeps.tables import LEFT_OUT, at_point, believed, metric_columns, with_least
 from fabric.errors import ResultError
 from fabric.estimates import LEAST_FOR_CONFIDENCE, estimate, is_median_known
-from fabric.metrics import least_name, unit_of
+from fabric.metrics import least_name, split_path, unit_of
 from fabric.records.notes import few_seeds
 from fabric.records.palette import GREY, INK, series, series_of
 from fabric.report.figures import RepeatedSpec, side_by_side
@@ -257,8 +257,8 @@ def _by_measure(columns: Sequence[str], counted: pd.DataFrame) -> list[_Measure]
     found: dict[str, list[tuple[str, str]]] = {}
     for column in columns:
         if counted[column].nunique() > 1:
-            phase, dot, name = column.partition(".")
-            found.setdefault(name if dot else column, []).append((phase if dot else "", column))
+            phase, name = split_path(column)
+            found.setdefault(name, []).append((phase, column))
     return sorted(found.items())
 
 

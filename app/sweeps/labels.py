@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fabric.metrics import UNITS
+from fabric.metrics import UNITS, is_fraction, unit_end, without_unit
 from fabric.units import format_rate, format_size, format_time, parse_rate_bps, parse_size_bytes, parse_time_s
 
 _NUMBER = re.compile(r"^[+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?$")
@@ -73,10 +73,9 @@ def key_words(key: str) -> str:
 def metric_words(path: str) -> str:
     """Return a metric in words, with its unit: ``lanes.hfreduce.algbw_Bps`` is ``algbw of hfreduce, lanes (B/s)``."""
     *parts, name = path.split(".")
-    end = next((end for end in UNITS if name.endswith(end)), "")
-    unit = {"": "number", "_fraction": "fraction"}.get(end) or UNITS[end]
+    unit = "fraction" if is_fraction(name) else UNITS.get(unit_end(name), "number")
     of = f" of {', '.join(map(_words, reversed(parts)))}" if parts else ""
-    return f"{_words(name.removesuffix(end))}{of} ({unit})"
+    return f"{_words(without_unit(name))}{of} ({unit})"
 
 
 def _words(name: str) -> str:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import Any, TypeGuard
 
 from fabric.estimates import estimate, is_median_known
 from fabric.records.cells import Bound, Cell, Part, Quantity, quantity
 from fabric.records.summary_table import SummaryTable, cell_words
 
-_NUMBER = re.compile(r"(?<![A-Za-z0-9_.:,])[+-]?[0-9]")
-"""In a text: not a part of a name, as in p99 or z0l00:7."""
 _MOST_SHOWN = 3
 _MISSING = (None, "", "-")
 _PARTIAL = "a cell that some runs lack is of those that have it"
@@ -29,11 +25,11 @@ def merged_tables(summaries: Sequence[Mapping[str, Any]]) -> list[SummaryTable]:
     """Return the tables of several runs as one: of each number the median over runs and its 95 % interval. All must
     have the numbers of their cells (:func:`has_numbers`).
 
-    Tables are the same by title and columns; rows by their names, which are their first cells without a number. A row
-    that not all runs have says how many have it. A cell that is the same in all runs stays as it is; one that some runs
-    lack (None, a dash, or a number that was not measured) is of those that have it, and the table's note says so. Texts
-    that differ stand side by side. What notes of all runs say stays, between their semicolons; what only some say, as
-    the name of a port, does not.
+    Tables are the same by title and columns; rows by their names: the first cell, and as many of the texts behind it as
+    tell the rows of a run apart. A row that not all runs have says how many have it. A cell that is the same in all
+    runs stays as it is; one that some runs lack (None, a dash, or a number that was not measured) is of those that have
+    it, and the table's note says so. Texts that differ stand side by side. Parts of notes that all runs have stay; what
+    only some say, as the name of a port, does not.
     """
     found: dict[tuple[str, ...], list[SummaryTable]] = {}
     for summary in summaries:
@@ -45,20 +41,22 @@ def merged_tables(summaries: Sequence[Mapping[str, Any]]) -> list[SummaryTable]:
 def _merged(tables: Sequence[SummaryTable], runs: int) -> SummaryTable:
     rows, is_partial = _merged_rows(tables, runs)
     notes = [*_common_notes(tables), *([_PARTIAL] if is_partial else [])]
-    return replace(tables[0], rows=rows, note="; ".join(notes) or None)
+    return replace(tables[0], rows=rows, note=notes)
 
 
 def _common_notes(tables: Sequence[SummaryTable]) -> list[str]:
-    parts = [table.note.split("; ") if table.note else [] for table in tables]
-    return [part for part in parts[0] if all(part in others for others in parts[1:])]
+    first, *others = (table.notes for table in tables)
+    return [part for part in first if all(part in one for one in others)]
 
 
 def _merged_rows(tables: Sequence[SummaryTable], runs: int) -> tuple[list[list[Cell]], bool]:
     """Return the rows, and whether one has a cell that only some of its runs have."""
     found: dict[tuple[str, ...], list[list[Cell]]] = {}
-    are_texts = _columns_of_texts([row for table in tables for row in table.rows])
+    texts = _columns_of_texts([row for table in tables for row in table.rows])
+    # Of the numbers of columns that tell most rows apart, the least.
+    columns = max(range(texts + 1), key=lambda count: sum(len(set(_names(one.rows, count))) for one in tables))
     for table in tables:
-        for name, row in _named_rows(table.rows, are_texts):
+        for name, row in _named_rows(table.rows, columns):
             found.setdefault(name, []).append(row)
     merged, is_partial = [], False
     for rows in found.values():
@@ -85,34 +83,28 @@ def _is_partial(cells: Sequence[Cell]) -> bool:
     return 0 < sum(map(_is_missing, cells)) < len(cells)
 
 
-def _is_name(cell: Cell) -> bool:
-    return isinstance(cell, str) and not _NUMBER.search(cell)
+def _columns_of_texts(rows: Sequence[Sequence[Cell]]) -> int:
+    """Return how many columns behind the first have nothing but texts, or no cell, in all runs, up to one that has
+    something else."""
+    behind = list(zip(*rows, strict=True))[1:]
+    are_texts = [all(cell is None or isinstance(cell, str) for cell in column) for column in behind]
+    return [*are_texts, False].index(False)
 
 
-def _columns_of_texts(rows: Sequence[Sequence[Cell]]) -> list[bool]:
-    """Return of each column whether no cell of any run is a number, or has one in it."""
-    return [
-        all((_is_missing(cell) and not isinstance(cell, Quantity)) or _is_name(cell) for cell in column)
-        for column in zip(*rows, strict=True)
-    ]
-
-
-def _named_rows(
-    rows: Sequence[Sequence[Cell]], are_texts: Sequence[bool]
-) -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
-    """Yield each row's name, which no other has, and its cells. An empty first cell means that of the row above. A cell
-    that is missing is a part of the name only among texts: elsewhere it is a number that the run does not have."""
-    seen: Counter[tuple[str, ...]] = Counter()
+def _names(rows: Sequence[Sequence[Cell]], columns: int) -> Iterator[tuple[str, ...]]:
+    """Yield the first cell of each row, and those of so many columns behind it. An empty first cell means that of the
+    row above."""
     group = ""
     for row in rows:
-        cells = list(row)
-        group = _text(cells[0]) or group
-        named = takewhile(
-            lambda one: one[1] if _is_missing(one[0]) else _is_name(one[0]),
-            zip(cells[1:], are_texts[1:], strict=True),
-        )
-        name = (group, *(str(cell) for cell, _ in named))
-        yield (*name, str(seen[name])), cells
+        group = _text(row[0]) or group
+        yield (group, *(str(cell) for cell in row[1 : 1 + columns]))
+
+
+def _named_rows(rows: Sequence[Sequence[Cell]], columns: int) -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
+    """Yield each row's name, which no other has, and its cells."""
+    seen: Counter[tuple[str, ...]] = Counter()
+    for name, row in zip(_names(rows, columns), rows, strict=True):
+        yield (*name, str(seen[name])), list(row)
         seen[name] += 1
 
 

@@ -263,7 +263,7 @@ def _asked(command: Sequence[str]) -> str:
             command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False, env=_environment()
         )
     except FileNotFoundError as error:
-        raise UsageError(f"--on slurm: there is no {command[0]} here; run it where jobs are submitted") from error
+        raise UsageError(f"--on slurm: {command[0]} is not installed here; run it where jobs are submitted") from error
     except subprocess.TimeoutExpired as error:
         raise EmulationError(f"waited {_ASK_TIMEOUT_S:g} s for an answer of {command[0]}; is slurmctld up?") from error
     if done.returncode:

@@ -96,7 +96,7 @@ def verify(tensors: Sequence[Tensor], held: Held) -> None:
     for node, ranges in held.items():
         for one in ranges:
             if one.tensor not in sizes:
-                faults.append(f"node {node}: there is no tensor {one.tensor!r}")
+                faults.append(f"node {node}: unknown tensor {one.tensor!r}")
             elif not 0 <= one.begin < one.end <= sizes[one.tensor]:
                 faults.append(
                     f"node {node}: {one.tensor} has bytes 0 to {sizes[one.tensor]}, not {one.begin} to {one.end}"

@@ -128,7 +128,7 @@ class PlatformConfig(Strict):
         default=None,
         description=(
             "How many nodes of a group a user's jobs of one priority may have at once, of users whose own quota "
-            "`users` does not say. Without it, there is no limit."
+            "`users` does not say. Without it, any number."
         ),
     )
     users: dict[str, UserConfig] = Field(default_factory=dict, description="What users may have, by their names.")

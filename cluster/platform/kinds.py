@@ -85,7 +85,7 @@ PLATFORM_HEALTH = Table(
             "category", NO_UNIT, "answer, link, speed, counters, gpu, memory, allreduce, storage or bandwidth"
         ),
         "verdict": Column("category", NO_UNIT, "passed, failed or unknown"),
-        "measured": Column("float64", NO_UNIT, "what was measured, in `unit`; missing: there is no number"),
+        "measured": Column("float64", NO_UNIT, "what was measured, in `unit`; missing: not measured"),
         "limit": Column("float64", NO_UNIT, "the least or most that passes, in `unit`"),
         "unit": Column("category", NO_UNIT, "unit of both; empty: a count"),
         "reason": Column("category", NO_UNIT, "why it did not pass, in words"),
@@ -115,7 +115,7 @@ PLATFORM_STEPS = Table(
         "life": Column("int64", NO_UNIT, "number of the life"),
         "rank": Column("int64", NO_UNIT, "rank that printed it"),
         "step": Column("int64", "count", "the step"),
-        "total": Column("category", NO_UNIT, "what all ranks came to, as the rank says; empty: it does not"),
+        "total": Column("category", NO_UNIT, "the sum over all ranks, as the rank printed it; empty: it printed none"),
         "what": Column("category", NO_UNIT, "made or restored"),
     },
 )

@@ -137,6 +137,16 @@ class Drain:
     """The order to suspend what runs, to start nothing more, and to say once all nodes have been left."""
 
 
+def token_of(name: str, place: int) -> str:
+    """Return the token of a submission of a config, by what its submissions are called and its place among them."""
+    return f"{name}: {place}"
+
+
+def name_of(token: str) -> str:
+    """Return what the submissions of a config are called by the token of one (:func:`token_of`); empty: a user's."""
+    return token.rpartition(": ")[0]
+
+
 def run_scheduler(agent: Agent, arguments: SchedulerArguments) -> None:
     """Be the scheduler until the run stops it."""
     event_loop.run(_schedule(agent, arguments))
@@ -194,7 +204,7 @@ class _Phase:
         self._seen[:] = list(scheduler.journal.events())[phase.before :]
         # A phase is known by where in the journal it begins: one that is played again has the same name.
         name = phase.name or f"{phase.phase} {phase.before}"
-        named = [(one, f"{name}: {place}") for place, one in enumerate(self._submissions)]
+        named = [(one, token_of(name, place)) for place, one in enumerate(self._submissions)]
         coming = [(one, token) for one, token in named if token not in scheduler.state.tokens]
         self._left = len(coming)
         scheduler.heard_s.begin(time.monotonic())

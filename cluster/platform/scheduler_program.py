@@ -305,7 +305,7 @@ class Scheduler:
         for node, end in self.left[life].items():
             is_deaf = self.heard_s[node] < ending.killed.since_s and self.heard_s.silent_s(node, now_s) >= least_s
             if end is None and is_deaf and node in self.heard_s.in_touch and node not in self.state.out:
-                self._take_out_silent(node, now_s, f"told to end task {life}, no word within {timers.ready:g} s")
+                self._take_out_silent(node, now_s, f"asked to end task {life}, no word within {timers.ready:g} s")
 
     def _count_out(self, life: int, now_s: float) -> None:
         """Count ranks on nodes that are out and not heard as ended, of a life that is to end. Those on a node that is
@@ -561,4 +561,4 @@ class Scheduler:
 
 
 def _no_job(number: int, wanted: str) -> ConfigError:
-    return ConfigError("job", [f"{number}: there is no job of that number that {wanted}"])
+    return ConfigError("job", [f"{number}: is not the number of a job that {wanted}"])

@@ -140,7 +140,7 @@ class PlatformState:
         elif isinstance(event, Demanded | Validated):
             pass  # What follows from these for nodes and jobs are events of their own.
         elif event.life not in self.tasks:
-            raise ValueError(f"{event}: there is no such life")
+            raise ValueError(f"{event}: unknown life")
         elif isinstance(event, Asked):
             self._asked(event)
         elif isinstance(event, Started):

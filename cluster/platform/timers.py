@@ -16,7 +16,7 @@ class Timers(Strict):
 
     tick: Time = Field(default=1.0, description="From one decision of the scheduler to the next.")
     beat: Time = Field(default=10.0, description="From one heartbeat of an agent to the next.")
-    failed_after: Time = Field(default=60.0, description="A node that is not heard for so long is taken out.")
+    failed_after: Time = Field(default=60.0, description="A node that is not heard for this long is taken out.")
     ready: Time = Field(
         default=5.0,
         description=(
@@ -30,9 +30,9 @@ class Timers(Strict):
     fence: Time | None = Field(
         default=None,
         description=(
-            "An agent that the scheduler has not answered for so long kills its ranks, before others take their place. "
-            "Without it they go on: a scheduler that is away disturbs nobody, but a node that is only cut off may "
-            "write checkpoints beside its successor."
+            "An agent that the scheduler has not answered for this long kills its ranks, before others take their "
+            "place. Without it they go on: a scheduler that is away disturbs nobody, but a node that is only cut off "
+            "may write checkpoints beside its successor."
         ),
     )
     redial: Time = Field(default=1.0, description="How long an agent waits before it dials the scheduler again.")

@@ -15,6 +15,7 @@ from cluster.simulation.lives import Job
 from cluster.simulation.play import Setup, simulate
 from cluster.tasks import Users
 from fabric.estimates import Estimate, estimate
+from fabric.metrics import is_fraction
 from fabric.records.cells import Row, estimated
 
 NODES_PER_LEAF = 16
@@ -129,4 +130,4 @@ def row_of(points: Sequence[Point], policy: str, load: float) -> Row:
 
 def form_of(name: str) -> str:
     """Return how a number of a policy is written: fractions in percent, times in seconds."""
-    return ".1%" if name.endswith("_fraction") else _FORMS.get(name, ",.0f in s")
+    return ".1%" if is_fraction(name) else _FORMS.get(name, ",.0f in s")

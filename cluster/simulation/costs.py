@@ -66,7 +66,7 @@ class Costs(FaultCosts):
     step: Cost = Field(
         default=0.0,
         description="How long a step takes: a program looks for a notice between two, so in its last one it ends "
-        "instead. 0: there are no steps, and it answers at any time.",
+        "instead. 0: it has no steps, and answers at any time.",
     )
     suspend_save: Cost = Field(default=3.0, description="Saving before a suspend.")
     stop: Cost = Field(default=5.0, description="From the detection of a fault until the other nodes are free.")

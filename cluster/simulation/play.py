@@ -129,7 +129,7 @@ def simulate(
     left that no node ever comes back for.
     """
     if not jobs and math.isinf(until_s):
-        raise ValueError("there is no job, and no time until which to play; give one")
+        raise ValueError("no job and no time until which to play; give one")
     for job in jobs:
         verify_submission(_task(job, job.number), setup.users, setup.nodes)
     play = _Play(setup, jobs, until_s)

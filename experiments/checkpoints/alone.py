@@ -9,7 +9,7 @@ from operator import attrgetter
 from cluster.checkpoints.kinds import checkpoint_numbers
 from cluster.checkpoints.rates import GIB, PAPER_NODES, PAPER_STORAGE_NICS, Bound, fire_flyer_2_takes, write_bound
 from experiments.checkpoints.config import WANTED_BPS, CheckpointsRunConfig, WriteSetup, setup_on
-from fabric.metrics import metrics_of
+from fabric.metrics import metric_path, metrics_of
 from fabric.model.network import Fabric
 from fabric.records.figure_forms import Bars, Level, Number
 from fabric.records.palette import GREY, INK
@@ -20,7 +20,7 @@ from runs.true_scale import scale_words, true_rate
 from traffic.metrics import payload_fraction
 
 JOB = "checkpoints"
-RATE, SLOWEST = f"{JOB}.checkpoint.node_Bps", f"{JOB}.checkpoint.slowest_Bps"
+RATE, SLOWEST = metric_path(JOB, "checkpoint.node_Bps"), metric_path(JOB, "checkpoint.slowest_Bps")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from cluster.checkpoints.kinds import checkpoint_numbers
 from cluster.checkpoints.losses import LOSSES, gaps, losses, spans
 from experiments.checkpoints.alone import JOB
 from experiments.checkpoints.config import CheckpointsRunConfig
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.units import format_share, format_time
 from runs.case_tables import CaseTable, Column
@@ -20,7 +20,7 @@ from runs.session import Session
 from runs.study import Found, Outcome, Played, Question
 
 TRAINING = "training"
-STEP_S, LOST_S, LOST = (f"{TRAINING}.{name}" for name in ("step_alone_s", "lost_s", "lost_fraction"))
+STEP_S, LOST_S, LOST = (metric_path(TRAINING, name) for name in ("step_alone_s", "lost_s", "lost_fraction"))
 
 
 @dataclass(frozen=True)

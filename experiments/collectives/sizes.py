@@ -7,6 +7,7 @@ from functools import partial
 
 from experiments.collectives.cases import Play
 from experiments.collectives.config import CollectivesConfig
+from fabric.metrics import metric_path
 from fabric.records.figure_forms import Level, Lines, Looks, Number
 from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
@@ -42,9 +43,9 @@ def sizes_of(found: AnyFound, one: Outcome[Play]) -> list[Point]:
 
 def _size(found: AnyFound, one: Outcome[Play], size: int) -> Point:
     numbers: dict[str, float] = {"size_bytes": size}
-    for metric, place in ((TIME, ""), (IN_PLACE, "in_place.")):
+    for metric, place in ((TIME, ""), (IN_PLACE, "in_place")):
         if (time_s := one.values.get(metric.of(size))) is not None:
-            names = (f"{place}{name}" for name in ("time_s", "algbw_Bps", "busbw_Bps"))
+            names = (metric_path(place, name) for name in ("time_s", "algbw_Bps", "busbw_Bps"))
             numbers |= zip(names, (time_s, size / time_s, size / time_s * one.case.busbw_factor), strict=True)
     if "ideal_algbw_Bps" in one.values:
         numbers["ideal_s"] = size / one["ideal_algbw_Bps"]
@@ -58,10 +59,11 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
     dtype = found.config.dtype
 
     def times(place: str, head: str) -> Iterator[Column | str]:
-        yield f"{head}time us {{{place}time_s|.2f in us or {NOT_PLAYED}}}"
-        yield f"{head}algbw GB/s {{{place}algbw_Bps|.3f in GB/s or {NOT_PLAYED}}}"
-        yield f"{head}busbw GB/s {{{place}busbw_Bps|.3f in GB/s or {NOT_PLAYED}}}"
-        yield Column(f"{head}#wrong", lambda one: "0" if f"{place}time_s" in one.values else NOT_PLAYED)
+        time, algbw, busbw = (metric_path(place, name) for name in ("time_s", "algbw_Bps", "busbw_Bps"))
+        yield f"{head}time us {{{time}|.2f in us or {NOT_PLAYED}}}"
+        yield f"{head}algbw GB/s {{{algbw}|.3f in GB/s or {NOT_PLAYED}}}"
+        yield f"{head}busbw GB/s {{{busbw}|.3f in GB/s or {NOT_PLAYED}}}"
+        yield Column(f"{head}#wrong", lambda one: "0" if time in one.values else NOT_PLAYED)
 
     def count(one: Outcome[Play]) -> int:
         return one.case.planned.count(one.case.ranks, int(one["size_bytes"]) // dtype.size_bytes)
@@ -76,7 +78,7 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
             Column("redop", lambda one: "sum" if one.case.planned.reduces else "none"),
             Column("root", lambda one: -1 if one.case.planned.root is None else one.case.planned.root, ".0f"),
             *times("", ""),
-            *times("in_place.", "in place: "),
+            *times("in_place", "in place: "),
         )
         yield CaseTable(name, columns, NOTE, partial(_of, name), sizes_of).of(found)
 

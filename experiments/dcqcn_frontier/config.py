@@ -67,7 +67,7 @@ class DcqcnFrontierConfig(RunConfig):
     )
     warm_up: Duration = Field(
         default=0.002,
-        description="Begin of each phase that does not count: TCP opens its windows, DCQCN makes its first cuts.",
+        description="Start of each phase that does not count: TCP opens its windows, DCQCN makes its first cuts.",
     )
     suits: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.9,

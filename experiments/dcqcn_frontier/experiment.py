@@ -8,5 +8,5 @@ EXPERIMENT = Experiment.of_study(
     "DcqcnFrontierConfig",
     run="study:run_dcqcn_frontier",
     tables="tables:TABLES",
-    earlier="points:earlier_cases",
+    earlier="earlier:cases",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -25,9 +25,7 @@ from experiments.dcqcn_frontier.reference import (
 from experiments.dcqcn_frontier.tables import TABLES
 from fabric.records.cells import measured
 from fabric.records.figure_forms import Looks, Number, Scatter, frontier, least_known
-from fabric.results import Result
 from runs.case_tables import CaseTable, Column
-from runs.cases import Point
 from runs.study import Question
 
 LEAST_P99 = least_known(P99)
@@ -59,12 +57,13 @@ def _columns(found: AnyFound) -> list[Column | str]:
     ]
 
 
-def _note(found: AnyFound) -> str:
+def _note(found: AnyFound) -> tuple[str, ...]:
     allreduce, reads = (f"{rate / 1e9:.2f} GB/s" for rate in alone_Bps(found))
     return (
-        f"alone, without congestion control: allreduce {allreduce}, reads {reads}; frontier: no other set of DCQCN's "
-        f"parameters has more of both bandwidths; works: lanes are stalled for at most {MOST_STALLS:.0%} of the time "
-        "for which they are with line in the same queueing"
+        f"alone, without congestion control: allreduce {allreduce}, reads {reads}",
+        "frontier: no other set of DCQCN's parameters has more of both bandwidths",
+        f"works: lanes are stalled for at most {MOST_STALLS:.0%} of the time "
+        "for which they are with line in the same queueing",
     )
 
 
@@ -88,18 +87,6 @@ def _keep(found: AnyFound) -> dict[str, Any]:
     rows = [_row(found, one) for one in together(found)]
     found.session.keep_frame("points", pd.DataFrame(rows, columns=list(TABLES["points"].columns)))
     return {}
-
-
-def earlier_cases(result: Result) -> Iterator[Point]:
-    """Yield the cases of a result of before this was a study: points by group, and what each program gets alone."""
-    found: dict[str, Any] = result.summary.get("trade_off", {})
-    names = {"algbw_GBps": (ALGBW, 1e9), "read_GBps": (READ, 1e9), "read_p99_s": (P99, 1.0)}
-    rates = [(one["group"], one["values"]) for one in found.get("points", ())]
-    rates += [("alone, alone", {name: value}) for name, value in found.get("alone", {}).items()]
-    for group, values in rates:
-        control, _, queueing = group.partition(", ")
-        numbers = {names[name][0]: names[name][1] * value for name, value in values.items()}
-        yield Point({"control": control, "queueing": queueing}, numbers)
 
 
 POINTS = Question[Setting, DcqcnFrontierConfig](

@@ -16,10 +16,13 @@ import numpy as np
 
 from experiments.dcqcn_frontier.cases import HFREDUCE, NO_CONTROL, STORAGE, Alone, Setting
 from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
+from fabric.metrics import metric_path
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from runs.study import Found, Outcome, Repeats, over_repeats
 
-ALGBW, READ, P99 = f"{HFREDUCE}.algbw_Bps", f"{STORAGE}.read_Bps", f"{STORAGE}.read_p99_s"
+ALGBW, READ, P99 = (
+    metric_path(job, name) for job, name in ((HFREDUCE, "algbw_Bps"), (STORAGE, "read_Bps"), (STORAGE, "read_p99_s"))
+)
 SHARES = {"allreduce bandwidth": "algbw_share", "read bandwidth": "read_share", "read p99": "p99_share"}
 """How much of each measure of the reference a point reaches, more being better of each; NaN: that is not known."""
 WORST, STALLS = "worst_share", "relative_stalls"

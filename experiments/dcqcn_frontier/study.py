@@ -16,10 +16,11 @@ from experiments.dcqcn_frontier.claim import CLAIM
 from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
 from experiments.dcqcn_frontier.points import POINTS
 from fabric.measures import Better, Measure
-from fabric.metrics import Metric, least_name, metrics_of
+from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import DATA_LEVELS
-from runs.counted_operations import percentile_of
+from fabric.percentiles import Percentile
+from fabric.records.cells import Bound, measured
 from runs.job_metrics import marked_packets
 from runs.jobs import hfreduce_ranks, started
 from runs.placement import RankOrder
@@ -72,21 +73,21 @@ def _play(
 
 def _measure(played: Played[Setting, DcqcnFrontierConfig]) -> list[Metric]:
     phase, reads = played.phase, played.reads()
-    p99_s, is_known = percentile_of(reads, "read.p99")
+    p99 = measured(reads, "read.p99_s", otherwise=0.0)
     rates = {
         HFREDUCE: Metric(phase.name, HFREDUCE, "algbw_Bps", algbw_in(played.rows("steps"), *played.counted_s)),
         STORAGE: Metric(phase.name, STORAGE, "read_Bps", reads["read.bandwidth_Bps"]),
     }
     if isinstance(played.case, Alone):
         return [rates[played.case.program]]
-    p99 = Metric(phase.name, STORAGE, "read_p99_s" if is_known else least_name("read_p99_s"), p99_s or 0.0)
+    tail = Percentile(p99.value, p99.bound is Bound.NONE and p99.value > 0).named("read_p99_s")
     stalls = {"most_stalled_fraction": 0.0, "stalled_s": 0.0, **played.stalls()}
     network = {
         "marked_packets": marked_packets(played.session.table("ports"), (phase.started_s, phase.ended_s)),
         **played.counted,
         **{name: float(stalls[name]) for name in ("most_stalled_fraction", "stalled_s")},
     }
-    return [*rates.values(), p99, *metrics_of(phase.name, "", network)]
+    return [*rates.values(), *metrics_of(phase.name, STORAGE, tail), *metrics_of(phase.name, "", network)]
 
 
 STUDY = Study[Setting, DcqcnFrontierConfig](

@@ -39,13 +39,13 @@ def _calls(found: Found[Any, ExpertParallelConfig], one: Outcome[Any]) -> Iterat
         yield Point({"what": what}, numbers)
 
 
-def _note(found: Found[Any, ExpertParallelConfig]) -> str:
+def _note(found: Found[Any, ExpertParallelConfig]) -> tuple[str, ...]:
     nodes, is_whole = found.config.nodes, found.config.kernels == "deepep"
     counted = "a whole call" if is_whole else "the time in which tokens go over the fabric"
     text = (
         f"bandwidth counts a rank's own node, as DeepEP's does; {nodes - 1}/{nodes} of it cross the NIC; it is that of "
     )
-    return "; ".join(filter(None, (text + counted, why_alone(found.fabric))))
+    return text + counted, why_alone(found.fabric) or ""
 
 
 def _paper(found: Found[Any, ExpertParallelConfig]) -> list[Metric]:

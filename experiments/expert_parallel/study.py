@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from experiments.expert_parallel.config import ExpertParallelConfig, VariantConfig, servers_of
 from experiments.expert_parallel.published import JOB, PUBLISHED
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import ServiceLevel
 from fabric.records.figure_forms import Bars, Looks, Number, Places
 from runs.case_tables import CaseTable, Column, say
@@ -26,8 +26,8 @@ from traffic.stepped_job import FiniteSteps
 from traffic.work.expert_measures import SLACKS, STEPS, expert_step_numbers
 from traffic.work.job import PlayConfig, WorkJob
 
-STEP, EXPOSED = f"{JOB}.step_s", f"{JOB}.exposed_s"
-SLACK = {phase: f"{JOB}.{name}" for phase, name in SLACKS.items()}
+STEP, EXPOSED = metric_path(JOB, "step_s"), metric_path(JOB, "exposed_s")
+SLACK = {phase: metric_path(JOB, name) for phase, name in SLACKS.items()}
 
 
 @dataclass(frozen=True)

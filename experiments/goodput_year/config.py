@@ -293,7 +293,7 @@ class YearConfig(SweepsConfig):
     validates: Duration = Field(
         default=600.0,
         description="How long a validator computes on all nodes (GEMM, memory, NVLink): given. What it does on the "
-        "fabric is measured, and comes to that.",
+        "fabric is measured, and added to it.",
     )
 
     @model_validator(mode="after")

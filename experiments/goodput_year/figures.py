@@ -193,17 +193,17 @@ def _draw_interval(panel: Axes, rows: Any, curve: dict[str, Any], colour: str) -
     )
     panel.plot(curve["intervals_s"], curve["goodput"], color=colour, linewidth=1, label=f"{curve['way']}, Daly's model")
     ends = values.min(), values.max()
-    for name, style in (("young_s", ":"), ("daly_s", "--")):
+    for name, author, style in (("young_s", "Young", ":"), ("daly_s", "Daly", "--")):
         if ends[0] <= curve[name] <= ends[1]:
-            words = f"{curve['way']}, best by {name.split('_')[0].title()}"
+            words = f"{curve['way']}, best by {author}"
             panel.axvline(curve[name], color=colour, linestyle=style, linewidth=1, label=words)
 
 
 FIGURES = (
     FigureSpec(
         "failure_costs",
-        "Each failure of the job in its parts, by what it cost in all, and how many lost so many seconds of steps at "
-        "most, beside moments even over the interval between checkpoints.",
+        "Each failure of the job in its parts, by what it cost in all, and how many lost at most a number of seconds "
+        "of steps, beside moments even over the interval between checkpoints.",
         failures,
     ),
     FigureSpec(
@@ -214,8 +214,8 @@ FIGURES = (
     ),
     FigureSpec(
         "goodput_year",
-        "What of a year of one job on a whole machine was not a kept step, by cause, median over seeds, composed of "
-        "measured costs.",
+        "The part of a year of one job on a whole machine that was not kept steps, by cause, median over seeds, "
+        "composed of measured costs.",
         year,
     ),
     FigureSpec(

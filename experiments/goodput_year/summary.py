@@ -202,7 +202,8 @@ def _failures_table(config: GoodputYearConfig, failures: Failures) -> SummaryTab
     lost = estimate_of_mean([one.parts.lost_s for one in failures.costs])
     note = (
         f"{failures.planned} failures drawn, at moments even over the {config.events.program.interval:g} s between "
-        f"checkpoints; lost steps of all: mean {lost[0]:.0f} s, 95 % interval {lost[1]:.0f} to {lost[2]:.0f} s"
+        "checkpoints",
+        f"lost steps of all: mean {lost[0]:.0f} s, 95 % interval {lost[1]:.0f} to {lost[2]:.0f} s",
     )
     columns = ["failure", "count", *(f"{part}, s" for part in PARTS), "lost over 5 min"]
     return SummaryTable("What a failure costs: mean, most", columns, rows, note)
@@ -268,7 +269,8 @@ def _measured_table(seen: Seen) -> SummaryTable:
         )
     lost = sum(one.lost for one in suspensions)
     note = (
-        f"steps made in vain by suspensions: {lost}; an allreduce with a slow NIC takes {seen.slowed:.2f} times as long"
+        f"steps made in vain by suspensions: {lost}",
+        f"an allreduce with a slow NIC takes {seen.slowed:.2f} times as long",
     )
     return SummaryTable("What other events cost", ["event", "count", "mean", "most"], rows, note)
 
@@ -336,7 +338,7 @@ def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[Summ
     rows.append(["published", *(one.machine.table.published or "-" for one in composed.played)])
     title = f"A year of one job on a whole machine: {config.year.days:g} days, {config.year.seeds} seeds"
     rows.append(["events per year", *(_events_of(one) for one in composed.played)])
-    note = f"{COMPOSED}; given: repair times of the tables, {_given(config)}"
+    note = COMPOSED, f"given: repair times of the tables, {_given(config)}"
     yield SummaryTable(title, ["of its time", *names], rows, note)
     yield _optimum_table(composed)
     for sweep, words in (("spare", "spare nodes"), ("validator", "days between validations")):

@@ -28,7 +28,7 @@ class HeadOfLineConfig(QueueingsConfig):
         default=3, description="How often each queueing is played, with other starts of its streams."
     )
     warm_up: Duration = Field(
-        default=0.5, description="Begin of each phase that is not measured, while windows open and buffers fill."
+        default=0.5, description="Start of each phase that is not measured, while windows open and buffers fill."
     )
     measured: Duration = Field(default=0.5, description="Time that is measured after the warm-up.")
     start_spread: Annotated[TimeS, Field(ge=0)] = Field(

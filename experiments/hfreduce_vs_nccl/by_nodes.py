@@ -68,8 +68,8 @@ TABLES = (
         ],
         lambda of: (
             f"algbw = size / time of a step, as nccl-tests defines it, median over steps{scale_words(of.fabric)}; the "
-            f"network's ideal fills the busiest node's NIC, {payload_fraction(of.fabric.mtu_bytes):.1%} of whose bytes "
-            "are payload; below 4 nodes all are of one zone unless the variant says otherwise; none: not played, or no "
+            f"network's ideal fills the busiest node's NIC, {payload_fraction(of.fabric.mtu_bytes):.1%} of it with "
+            "payload; below 4 nodes all are of one zone unless the variant says otherwise; none: not played, or no "
             "step ended"
         ),
         rows=rows_of,

@@ -35,11 +35,11 @@ def _shares(found: AnyFound) -> Iterator[dict[str, Any]]:
     yield {"level": "all", "share": 1.0, **whole}
 
 
-def _note(found: AnyFound) -> str:
+def _note(found: AnyFound) -> tuple[str, ...]:
     port = busiest_port(found.session, found.config)
     return (
-        "by DSCP, so acknowledgements count with their kind; other lanes may borrow what a lane does not use; "
-        f"port {port} of {format_rate(found.fabric.link_at[port].rate_bps)}"
+        "by DSCP, so acknowledgements count with their kind; other lanes may borrow what a lane does not use",
+        f"port {port} of {format_rate(found.fabric.link_at[port].rate_bps)}",
     )
 
 

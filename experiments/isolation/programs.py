@@ -93,15 +93,14 @@ PROGRAMS = Question[Any, IsolationConfig](
             "Storage",
             f"phase {{title}}, operation {{part}}, bandwidth {{bandwidth_Bps}}, {COMPLETED}, "
             "failed {failed|.0f or 0}, bandwidth / alone {bandwidth_Bps / alone}",
-            "percentiles of completion latency, as fio's, of operations that began while all of the load played; "
-            f"{NOTE}",
+            ("percentiles of completion latency, as fio's, of operations that began in the load of all", NOTE),
             rows=_parts("read", "write"),
         ),
         CaseTable(
             "Other traffic: completion time of flows",
             f"phase {{title}}, {COMPLETED}, abandoned {{abandoned|.0f or 0}}, failed {{failed|.0f or 0}}, "
             "refused {refused|.0f or 0}, p99 / alone {p99_s / alone}",
-            f"of flows that began while all of the load played; {NOTE}; refused: as max_flows of its host ran",
+            ("of flows that began while all of the load played", NOTE, "refused: as max_flows of its host ran"),
             rows=_parts("flow"),
         ),
     ),

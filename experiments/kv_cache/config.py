@@ -78,7 +78,7 @@ class KvCacheStudyConfig(QueueingsConfig):
         description="Requests to storage nodes that the client of `peak` has open at once (3FS: 32).",
     )
     phase_time: Duration = Field(default=0.003, description="Length of each phase of `peak`, `removal` and `training`.")
-    warm_up: Duration = Field(default=0.001, description="Begin of each of these that does not count.")
+    warm_up: Duration = Field(default=0.001, description="Start of each of these, which does not count.")
     removal: BlocksConfig = Field(default=BlocksConfig(), description="What `removal` keeps and removes, and when.")
     training: NcclConfig = Field(
         default=NcclConfig(), description="The allreduce of `training`, over all compute nodes."

@@ -183,7 +183,7 @@ def _felt_table(found: Sequence[CutGroup], metrics: Mapping[str, float], period_
         ]
         rows.append([group.routing, group.place.words, *sizes, *times, measured(numbers, "retries", ".0f")])
     noise = metrics.get("undisturbed.stall_s")
-    calm = f"; without cuts the longest step exceeds the median by {time_text(noise)}" if noise is not None else ""
+    calm = "" if noise is None else f"without cuts the longest step exceeds the median by {time_text(noise)}"
     return SummaryTable(
         title="Effects of a cut",
         columns=[
@@ -191,9 +191,12 @@ def _felt_table(found: Sequence[CutGroup], metrics: Mapping[str, float], period_
             "slowest read", "write", "retries",
         ],
         rows=rows,
-        note=f"blackout: of probe flows that cross the cut by the plan, to {format_time(period_s)}; stall: the "
-        "longest step under way when it was cut, or since then until the next cut, less the undisturbed "
-        f"median{calm}; no repair helps a host with one link",
+        note=(
+            f"blackout: of probe flows that cross the cut by the plan, to {format_time(period_s)}; stall: the longest "
+            "step under way when it was cut, or since then until the next cut, less the undisturbed median",
+            calm,
+            "no repair helps a host with one link",
+        ),
     )  # fmt: skip
 
 
@@ -264,7 +267,7 @@ def failed_table(session: Rows, cuts: Mapping[str, int], written: Verification |
         title="Failures of jobs and operations",
         columns=["policy", "cuts", "jobs restarted", "storage operations given up", "storage retries"],
         rows=rows,
-        note=f"acknowledged writes lost: {lost}; a wrong sum of an allreduce would have ended the run",
+        note=(f"acknowledged writes lost: {lost}", "a wrong sum of an allreduce would have ended the run"),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.mdtest.config import MdtestExperimentConfig, StorePoint
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import ServiceLevel
 from fabric.records.figure_forms import Lines, Looks, Number
 from runs.case_tables import Answer, CaseTable, Column
@@ -19,11 +19,12 @@ from runs.session import Session
 from runs.study import Found, Played, Study
 from traffic.measures import JobRows
 from traffic.storage.metadata.job import FilesJob
-from traffic.storage.metadata.kinds import of_file_steps
+from traffic.storage.metadata.kinds import ITEMS_PER_S, of_file_steps
+from traffic.storage.metadata.loads import DIRECTORY_STEPS, FILE_STEPS
 
 JOB = "files"
 _LEAST_PHASE_S = 0.01
-_STEPS = [f"{kind}_{phase}" for kind in ("directory", "file") for phase in ("create", "stat", "read", "remove")]
+_STEPS = [*DIRECTORY_STEPS, *FILE_STEPS]
 """In mdtest's order."""
 
 
@@ -49,8 +50,12 @@ def _measure(played: Played[Mdtest, MdtestExperimentConfig]) -> list[Metric]:
     return metrics_of(played.case.name, JOB, of_file_steps(JobRows(played.rows, [])))
 
 
+def _rate(step: str) -> str:
+    return metric_path(JOB, ITEMS_PER_S.of(step))
+
+
 def _columns(found: Found[Mdtest, MdtestExperimentConfig]) -> list[Column | str]:
-    rates = {step: f"{JOB}.{step}.operations_per_s" for step in _STEPS}
+    rates = {step: _rate(step) for step in _STEPS}
     played = [step for step, rate in rates.items() if any(rate in one.values for one in found.outcomes)]
     return [
         "store {store}, processes {processes}",
@@ -85,10 +90,10 @@ STUDY = Study[Mdtest, MdtestExperimentConfig](
             "Files made, looked at, read and removed per second, by the number of processes and the store's latencies.",
             "Files per second by number of processes",
             numbers=(
-                Number(f"{JOB}.file_create.operations_per_s", "made"),
-                Number(f"{JOB}.file_stat.operations_per_s", "looked at"),
-                Number(f"{JOB}.file_read.operations_per_s", "read"),
-                Number(f"{JOB}.file_remove.operations_per_s", "removed"),
+                Number(_rate("file_create"), "made"),
+                Number(_rate("file_stat"), "looked at"),
+                Number(_rate("file_read"), "read"),
+                Number(_rate("file_remove"), "removed"),
             ),
             x="{processes}",
             line="store {store}",

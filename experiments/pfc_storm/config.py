@@ -48,7 +48,7 @@ class PfcStormConfig(RunConfig):
         description="After how long a lane of a switch that stands still drops what it has (`queues.watchdog`).",
     )
     warm_up: Duration = Field(
-        default=0.0003, description="Begin of each phase, which does not count; then the NIC pauses."
+        default=0.0003, description="Start of each phase, which does not count; then the NIC pauses."
     )
     measured: Duration = Field(default=0.0007, description="Time that is measured after the warm-up.")
 

@@ -24,7 +24,7 @@ from traffic.flows.streams import LEAD_S, StreamsJob
 
 LAST_PART, TAKEN_BELOW = 0.2, 0.1  # A stream is taken that delivers less than this of its share in that part.
 _TAKEN = Measure("taken_fraction", "share of the streams that deliver almost nothing in the end", Better.LESS)
-_HOSTS = Measure("taken_hosts", "hosts all of whose streams deliver almost nothing in the end", Better.LESS)
+_HOSTS = Measure("taken_hosts", "hosts whose streams all deliver almost nothing in the end", Better.LESS)
 _RATE = Measure("goodput_bps", "goodput of all streams together", Better.MORE)
 _OTHERS = Measure("others_bps", "goodput of the streams that do not go to the NIC that pauses", Better.MORE)
 

@@ -18,10 +18,7 @@ PLAYED = (
 
 COMPLETION = Question[Any, ProtectionConfig](
     measure=lambda played: played.packets("drops_packets", "sent_packets", "retransmissions"),
-    measures=tuple(
-        one._replace(name=one.name.removeprefix("<operation>."), meaning=f"of flows of others, {one.meaning}")
-        for one in OPERATIONS
-    ),
+    measures=tuple(one.without("operation", f"of flows of others, {one.meaning}") for one in OPERATIONS),
     tables=(
         CaseTable(
             "Completion of reads and flows",
@@ -31,7 +28,7 @@ COMPLETION = Question[Any, ProtectionConfig](
                 "completed {other.operations}, abandoned {other.abandoned}, failed {other.failed}, "
                 "refused {other.refused}",
             ),
-            f"{NOTE}; refused: the flow arrived while max_flows of its host were running, and did not start",
+            (NOTE, "refused: the flow arrived while max_flows of its host were running, and did not start"),
             rows=loads("points"),
         ),
         CaseTable(

@@ -214,12 +214,14 @@ def _times_table(metrics: dict[str, float], took: Any, theory: Any) -> SummaryTa
     for name, percent in (("median", 50), ("99th percentile", 99), ("slowest", 100)):
         ours, ideal = (nearest_ranks(values, percent)[0] for values in (took, theory))
         rows.append([name, quantity(ours, "time"), quantity(ideal, "time"), quantity(ours / ideal - 1, "+.1%")])
-    counts = f"dropped by queues: {metrics['drops_packets']:.0f}, retransmissions: {metrics['retransmissions']:.0f}"
     return SummaryTable(
         title="Flow completion times",
         columns=["of all flows", "measured", "theory", "off"],
         rows=rows,
-        note=f"theory: fluids that share the links of their paths max-min fairly; {counts}",
+        note=(
+            "theory: fluids that share the links of their paths max-min fairly",
+            f"dropped by queues: {metrics['drops_packets']:.0f}, retransmissions: {metrics['retransmissions']:.0f}",
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.resync.measures import READ_RATE, READ_TIME, STEP
 from fabric.metrics import least_name
 from fabric.records.palette import GREY, INK, MIDDLE, series
 from fabric.report.figures import FigureSpec
@@ -60,6 +61,9 @@ def _draw_shares(panel: Axes, phase: str, rows: Any) -> None:
     panel.set_title(phase)
 
 
+_WHENS = ("beside", "during")
+
+
 def cost(result: Result) -> Figure | None:
     """Return reads, their tail and steps of the allreduce, while nothing is sent and while the node is brought up to
     date; None if the run's summary does not tell of them."""
@@ -67,18 +71,18 @@ def cost(result: Result) -> Figure | None:
     if not variants:
         return None
     measures = (
-        ("read_{}_Bps", "reads (MB/s)", 1e6),
-        ("read_{}_p99_s", "p99 of a read (s)", 1.0),
-        ("step_{}_s", "median step of the allreduce (s)", 1.0),
-        ("whole_s", "time until all targets serve (s)", 1.0),
+        ({when: READ_RATE.of(when) for when in _WHENS}, "reads (MB/s)", 1e6),
+        ({when: READ_TIME.of(when, "p99") for when in _WHENS}, "p99 of a read (s)", 1.0),
+        ({when: STEP.of(when) for when in _WHENS}, "median step of the allreduce (s)", 1.0),
+        ({"": "whole_s"}, "time until all targets serve (s)", 1.0),
     )
     with framed(result, "What others lose while a node is brought up to date", 10.5, 0.42 * len(variants) + 2.0) as (
         figure,
         body,
     ):
         panels = body.subplots(1, len(measures), sharey=True)
-        for panel, (name, title, unit) in zip(panels, measures, strict=True):
-            _draw_cost(panel, variants, name, unit)
+        for panel, (names, title, unit) in zip(panels, measures, strict=True):
+            _draw_cost(panel, variants, names, unit)
             panel.set_xlabel(title)
         panels[0].set_yticks(range(len(variants)), [one["phase"] for one in variants])
         panels[0].invert_yaxis()
@@ -88,16 +92,14 @@ def cost(result: Result) -> Figure | None:
     return figure
 
 
-def _draw_cost(panel: Axes, variants: Sequence[Found], name: str, unit: float) -> None:
-    whens = ("beside", "during") if "{}" in name else ("",)
+def _draw_cost(panel: Axes, variants: Sequence[Found], names: Mapping[str, str], unit: float) -> None:
     for place, one in enumerate(variants):
-        for number, when in enumerate(whens):
-            key = name.format(when)
+        for number, (when, key) in enumerate(names.items()):
             known = one.get(key)
             shown = one.get(least_name(key)) if known is None else known
             if shown is None:
                 continue
-            at = place + (number - (len(whens) - 1) / 2) * 0.36
+            at = place + (number - (len(names) - 1) / 2) * 0.36
             panel.barh(at, shown / unit, 0.33, color=_COLOURS.get(when, _PLACED))
             words = f"{'> ' if known is None else ''}{shown / unit:.3g}"
             panel.annotate(words, (shown / unit, at), (3, 0), textcoords="offset points", va="center", fontsize=7)

@@ -6,6 +6,10 @@ from fabric.measures import Better, Measure
 
 READ_RATE = Measure("read_<when>_Bps", "bytes of reads per second, beside or during the resync", Better.MORE)
 STEP = Measure("step_<when>_s", "time of a step of the allreduce, beside or during the resync, median", Better.LESS)
+READ_TIME = Measure(
+    "read_<when>_<percentile>_s", "percentile of the time that reads take, beside or during the resync", Better.LESS
+)
+READ_TIME_WHILE_ROLLING = Measure("read_<percentile>_s", "percentile of the time that reads take", Better.LESS)
 SLOWDOWN = Measure("<load>_slowdown", "speed of this load beside the resync over that during it", Better.LESS)
 MEASURES = (
     Measure("whole_s", "from the node's return until all its targets served", Better.LESS),
@@ -21,9 +25,7 @@ MEASURES = (
     Measure("second_resync_bytes", "bytes that were sent after its second return"),
     Measure("second_resyncs", "targets that were filled again after its second return"),
     READ_RATE,
-    Measure(
-        "read_<when>_<percentile>_s", "percentile of the time that reads take, beside or during the resync", Better.LESS
-    ),
+    READ_TIME,
     Measure(
         "read_<when>_<percentile>_at_least_s",
         "the least that this percentile can be: the read at this rank did not complete",
@@ -37,7 +39,7 @@ MEASURES = (
     Measure("reads_delayed", "reads that took more than a second", Better.LESS),
     Measure("chain_versions", "changes of chains"),
     Measure("waves", "stretches of time in which delayed reads began", Better.LESS),
-    Measure("read_<percentile>_s", "percentile of the time that reads take", Better.LESS),
+    READ_TIME_WHILE_ROLLING,
     Measure(
         "read_<percentile>_at_least_s",
         "the least that this percentile can be: the read at this rank did not complete",

@@ -16,7 +16,7 @@ from traffic.storage.apart import StorageInParts
 from traffic.storage.chain_states import ChainState, PublicState
 from traffic.storage.orders import ResyncAttempt
 from traffic.storage.placement import recoveries
-from traffic.storage.wire.causes import Cause, payload_bytes, sent_bytes
+from traffic.storage.wire.causes import BYTES, Cause, payload_bytes, sent_bytes
 
 
 def attempts_of(phase: str, attempts: Sequence[ResyncAttempt], origin_s: float) -> pd.DataFrame:
@@ -56,7 +56,7 @@ def shares_of(phase: str, storage: StorageInParts, victim: NodeId, is_empty: boo
 def bytes_of(phase: str, storage: StorageInParts, of_manager: Mapping[str, int]) -> pd.DataFrame:
     """Return the rows of ``lane_bytes``. ``of_manager``: what the cluster manager has counted."""
     counts: Counter[str] = Counter(storage.counts)
-    counts.update({name: count for name, count in of_manager.items() if name.startswith(("sent_", "payload_"))})
+    counts.update({name: count for name, count in of_manager.items() if name in BYTES})
     payload = payload_bytes(counts)
     manager = storage.config.cluster_manager
     resync = manager.resync.level if manager is not None and manager.resync.level else storage.level.label

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.resync.config import Returns, Variant
-from experiments.resync.measures import READ_RATE, SLOWDOWN, STEP
+from experiments.resync.measures import READ_RATE, READ_TIME, READ_TIME_WHILE_ROLLING, SLOWDOWN, STEP
 from experiments.resync.rows import Span, share_inside, spans_of
 from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import NodeId
@@ -143,7 +143,7 @@ def _load_numbers(session: Rows, one: Returned, spans: Sequence[Span]) -> dict[s
         if done is not None and seconds > 0:
             found[READ_RATE.of(name)] = float(here["size_bytes"].sum()) / seconds
             for percentile in ("p50", "p99"):
-                found |= done.percentiles[percentile].named(f"read_{name}_{percentile}")
+                found |= done.percentiles[percentile].named(READ_TIME.of(name, percentile))
         inside = _within(steps, stretches)
         if len(inside):
             found[STEP.of(name)] = float((inside["ended_s"] - inside["started_s"]).median())
@@ -197,9 +197,9 @@ def _cost_table(found: Sequence[Returned], numbers: Mapping[str, Mapping[str, fl
     rows: list[Row] = []
     for one in found:
         values = numbers[one.phase]
-        reads = [measured(values, f"read_{when}_Bps") for when in (BESIDE, DURING)]
-        tails = [measured(values, f"read_{when}_p99_s") for when in (BESIDE, DURING)]
-        steps = [measured(values, f"step_{when}_s") for when in (BESIDE, DURING)]
+        reads = [measured(values, READ_RATE.of(when)) for when in (BESIDE, DURING)]
+        tails = [measured(values, READ_TIME.of(when, "p99")) for when in (BESIDE, DURING)]
+        steps = [measured(values, STEP.of(when)) for when in (BESIDE, DURING)]
         sizes = [measured(values, name) for name in ("resync_bytes", "expected_bytes") if name in values]
         attempts = (measured(values, "attempts_stopped", ".0f"), " of ", measured(values, "attempts", ".0f"))
         times = (measured(values, name) for name in ("whole_s", "sending_s"))
@@ -276,7 +276,8 @@ def waves_of(session: Rows, one: Rolled) -> dict[str, float]:
         "waves": float(len(waves(late["started_s"].to_numpy(float)))),
     }
     if (done := completion(reads, "read")) is not None:
-        found |= done.percentiles["p50"].named("read_p50") | done.percentiles["p99"].named("read_p99")
+        for name in ("p50", "p99"):
+            found |= done.percentiles[name].named(READ_TIME_WHILE_ROLLING.of(name))
         found["read_longest_s"] = float(took.max())
     return found
 
@@ -330,7 +331,8 @@ def _waves_table(rolled: Sequence[Rolled], found: Mapping[str, Mapping[str, floa
     rows: list[Row] = []
     for one in rolled:
         values = found[one.phase]
-        times = [*(measured(values, f"read_{name}_s") for name in ("p50", "p99", "longest"))]
+        percentiles = (READ_TIME_WHILE_ROLLING.of(name) for name in ("p50", "p99"))
+        times = [measured(values, name) for name in (*percentiles, "read_longest_s")]
         delayed = (measured(values, "reads_delayed", ".0f"), " of ", measured(values, "reads", ".0f"))
         counts = (count_of(len(one.times)), measured(values, "chain_versions", ".0f"))
         waves_seen = measured(values, "waves", ".0f")

@@ -21,6 +21,7 @@ from experiments.shared_cluster.day_data import (
     repairs_of,
     resync_rate,
 )
+from fabric.metrics import unit_of
 from fabric.records.palette import FAILURE, GREY, INK, LANES, PALE, series, series_of
 from fabric.report.figures.style import HALO, framed
 from fabric.report.users_jobs import Held, Life, UsersJob, UsersJobs, users_jobs_of
@@ -87,7 +88,7 @@ def platform_day(result: Result) -> Figure | None:
         panels[-1].set_xlim(0, end_s - start_s)
         panels[-1].set_xlabel("time since all jobs play (s)")
         handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
-        handles += [Patch(color=PALE, label="node is out"), Patch(color=_NOTICE_COLOUR, label="told to end"),
+        handles += [Patch(color=PALE, label="node is out"), Patch(color=_NOTICE_COLOUR, label="asked to end"),
                     Patch(facecolor="white", edgecolor=GREY, hatch="////", label="waits")]  # fmt: skip
         body.legend(handles=handles, loc="outside lower center", ncols=min(9, len(handles)))
     return figure
@@ -107,7 +108,7 @@ def _day_of(result: Result) -> _Day | None:
             return pd.DataFrame({"at_s": [], "size_bytes": []})
         frame = result.table(name)
         frame = frame[frame["phase"] == phase.name]
-        times = [column for column in frame.columns if column.endswith("_s")]
+        times = [column for column in frame.columns if unit_of(column) == "s"]
         return frame.assign(**{column: frame[column] - origin for column in times})
 
     lines = result.config.get("failures") or []

@@ -53,9 +53,12 @@ def _draw_slowdown(panel: Axes, row: int, one: Mapping[str, Any], colour: str) -
     panel.annotate(text, (max(value or 0.0, 1.0), row), (5, 0), textcoords="offset points", va="center", fontsize=8)
 
 
+_IN_EARLIER = {"alone": "alone_Bps", "together": "together_Bps"}
+
+
 def _speed(one: Mapping[str, Any], when: str) -> str:
     """Return a speed in words; results of earlier versions have it in bytes per second."""
-    return str(one[when]) if when in one else format_bandwidth(one[f"{when}_Bps"])
+    return str(one[when]) if when in one else format_bandwidth(one[_IN_EARLIER[when]])
 
 
 def port_shares(result: Result) -> Figure | None:

@@ -18,7 +18,7 @@ from pydantic import Field
 from controllers.planning.paths import path_load
 from experiments.shared_cluster.proof_table import proof_tables
 from fabric.delivered import Flow, delivered
-from fabric.metrics import Metric, metrics_of, unit_of
+from fabric.metrics import Metric, is_fraction, metrics_of, unit_of, without_unit
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
 from fabric.records.cells import Cell, Row, count_of, joined, measured, quantity
@@ -46,7 +46,7 @@ class SharedClusterConfig(QueueingConfig):
     )
     alone_time: Duration | None = Field(
         default=8.0,
-        description="Length of the phase in which each job plays alone; `null`: none does, and there is no slowdown.",
+        description="Length of the phase in which each job plays alone; `null`: none does, and slowdowns are unknown.",
     )
     together_time: Duration = Field(
         default=40.0, description="Length of the phase in which all jobs play, each at its own times."
@@ -160,7 +160,7 @@ def _described_slowdowns(
         if one.name in slowdowns:
             apart, together = found[alone(one.name)][one.name], found[TOGETHER][one.name]
             name = compared_by(apart, together, one.measures) or ""
-            words = name.removesuffix("_Bps").removesuffix("_per_s").replace(".", " ") or "nothing"
+            words = without_unit(name).replace(".", " ") or "nothing"
             speeds = {
                 when: speed_cell(name, values[name]).words if name in values else ""
                 for when, values in (("alone", apart), ("together", together))
@@ -279,7 +279,7 @@ def kind_tables(placed: list[PlacedJob], found: dict[str, dict[str, dict[str, fl
 
 
 def _form_of(name: str) -> str | None:
-    return None if unit_of(name) == "s" or name.endswith("_fraction") else ",.6g"
+    return None if unit_of(name) == "s" or is_fraction(name) else ",.6g"
 
 
 def _speed_cell(found: Mapping[str, float], measures: Measures) -> Cell:

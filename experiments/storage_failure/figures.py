@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from fabric.model.identity import node_of_part
 from fabric.records.palette import FAILURE, GREY, LANES, series
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import framed
@@ -53,7 +54,7 @@ def _rows(changes: pd.DataFrame, node: str) -> list[tuple[int, str]]:
     found = sorted(
         {(int(chain), str(target)) for chain, target in zip(changes["chain"], changes["target"], strict=True)}
     )
-    own = [one for one in found if one[1].startswith(f"{node}/")]
+    own = [one for one in found if node_of_part(one[1]) == node]
     others = [one for one in found if one not in own]
     return (own + others if len(found) <= _MOST_ROWS else own)[:_MOST_ROWS]
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from experiments.storage_failure.measures import DONE, GAVE_UP, LONGEST
 from fabric.metrics import Metric, metrics_of
-from fabric.model.identity import NodeId
+from fabric.model.identity import NodeId, node_of_part
 from fabric.records.cells import Row, count_of, measured
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
@@ -59,7 +59,7 @@ class Failed:
     played: tuple[float, float] = (0.0, 0.0)
 
     def _of_victim(self) -> pd.DataFrame:
-        return self.changes[self.changes["target"].str.startswith(f"{self.victim}/")]
+        return self.changes[self.changes["target"].map(node_of_part) == self.victim.name]
 
     @property
     def noticed_s(self) -> float:

@@ -20,7 +20,7 @@ MEASURES = (
     Measure("bound.held_fraction", "share of the waits that are within their bound", Better.MORE),
     COST,
     *(
-        one._replace(name=f"composed.{which}.{one.name}", meaning=f"{one.meaning}; composed{at}, median over seeds")
+        one.under("composed", which, meaning=f"{one.meaning}; composed{at}, median over seeds")
         for which, at in (("seeds", ""), ("load_<percent>", " at this load"))
         for one in COMPOSED
     ),

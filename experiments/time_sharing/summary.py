@@ -254,8 +254,11 @@ def _agreement_table(found: Found, agreed: Mapping[str, Agreement]) -> SummaryTa
         "What processes and messages add to turns: packets beside the simulation",
         ["policy", "decisions in the same turn", "wait, packets s", "composed s", "apart, mean s", "most s"],
         rows,
-        "the simulation has the same scheduler and list, and costs that are medians of these very packets: they say "
-        "nothing of rules or costs; decisions: a job starts, or has to leave; costs: " + costs,
+        (
+            "the simulation has the same scheduler and list, and costs that are medians of these very packets: they "
+            "say nothing of rules or costs; decisions: a job starts, or has to leave",
+            f"costs: {costs}",
+        ),
     )  # fmt: skip
 
 

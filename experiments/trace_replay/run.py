@@ -256,7 +256,7 @@ def _traces_table(played: Sequence[_Played], numbers: Mapping[str, Mapping[str, 
         title="Traces",
         columns=["trace", "format", "ranks", "operations", "sent", "longest computing", "step"],
         rows=rows,
-        note="; ".join(note for one in played for note in one.trace.notes) or None,
+        note=[note for one in played for note in one.trace.notes],
     )
 
 

@@ -52,7 +52,7 @@ class TrafficPatternsConfig(QueueingConfig):
         default=2000,
         description="Most flows of a phase. An all-to-all of more gives each NIC as many others, evenly spread.",
     )
-    warm_up: Annotated[TimeS, Field(gt=0)] = Field(default=2.0, description="Begin of each phase that is not measured.")
+    warm_up: Annotated[TimeS, Field(gt=0)] = Field(default=2.0, description="Start of each phase that is not measured.")
     measured_time: Annotated[TimeS, Field(gt=0)] = Field(
         default=4.0, description="Time that is measured after the warm-up."
     )

@@ -69,7 +69,7 @@ STUDY = Study[Variant, TrafficPatternsConfig](
             "Flows on an uplink of a leaf",
             numbers=(Number("uplinks_fraction", "uplinks"),),
             x="{flows}",
-            labels=("number of flows on the uplink", "share of uplinks with so many at most"),
+            labels=("number of flows on the uplink", "share of uplinks with at most that number"),
             looks=Looks(9.6, 3.6, percent_y=True, columns=2, places=Places(are_numbers=True)),
         ),
         DISTRIBUTION(

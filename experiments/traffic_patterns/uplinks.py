@@ -13,7 +13,7 @@ from experiments.traffic_patterns.cases import MEASURED, THEORY, Variant
 from experiments.traffic_patterns.config import Pattern, TrafficPatternsConfig
 from experiments.traffic_patterns.tables import UPLINKS
 from fabric.measures import Better, Measure
-from fabric.model.identity import NodeId
+from fabric.model.identity import NodeId, node_of_port
 from fabric.model.network import Fabric
 from runs.case_tables import CaseTable
 from runs.cases import Point
@@ -36,7 +36,7 @@ def expected_on_uplinks(fabric: Fabric, policy: Policy, is_permutation: bool, up
     if uplinks.empty or policy.sprays or not (policy.hashing or is_permutation):
         return {}
     theory = UplinkTheory(fabric, planned(fabric, Routing(policy=policy)), policy)
-    leaves = uplinks["port"].astype(str).str.partition(":")[0]
+    leaves = uplinks["port"].astype(str).map(node_of_port)
     return mixture(
         (theory.of_leaf(NodeId.parse(str(leaf)), int(rows["flows_of_leaf"].iloc[0])), len(rows))
         for (_, leaf), rows in uplinks.groupby(["phase", leaves], observed=True)

@@ -68,7 +68,7 @@ def require_file(path: Path, engine: Engine) -> None:
     """
     directory = path.absolute().parent
     if not directory.is_dir():
-        raise UsageError(f"there is no directory {path.parent}; make it, or give another file")
+        raise UsageError(f"directory {path.parent} does not exist; make it, or give another file")
     around = [directory.resolve()] if engine.has_own_kernel else [directory.resolve(), *directory.resolve().parents]
     if private := [one for one in _PRIVATE if one in around]:
         raise UsageError(f"{private[0]} is private to a run, and what is written there is lost; give a path elsewhere")

@@ -87,7 +87,7 @@ def _between(a: str, b: str, number: int | None, fabric: Fabric) -> Link:
             f"link: {len(found)} links join {a} and {b}; choose one, from {a}-{b}#1 to {a}-{b}#{len(found)}"
         )
     if number is not None and not 1 <= number <= len(found):
-        raise ValueError(f"link: {a} and {b} are joined by {len(found)} links, so there is no #{number}")
+        raise ValueError(f"link: {a} and {b} are joined by {len(found)} links, so #{number} does not exist")
     return found[(number or 1) - 1]
 
 

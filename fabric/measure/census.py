@@ -59,6 +59,9 @@ _HOST_COUNTERS = {
 """What makes up each field of HostCount: RFC 4022, RFC 4113 and Linux' own (``net/ipv4/proc.c``). ListenDrops has
 ListenOverflows in it; a challenge is sent, or not if one was just now (Skipped). Queue pairs' are the guest kernel's
 (``rdma_counts.c.inc``), and not missed elsewhere."""
+_OF_RDMA = frozenset(
+    {"Rdma:Resent", "Rdma:Duplicates", "Rdma:Early", "Rdma:Naks", "Rdma:CnpsReceived", "Rdma:Timeouts"}
+)
 
 
 @dataclass(frozen=True)
@@ -193,10 +196,7 @@ def host_count(snmp: str) -> HostCount:
         values.update({group + name: int(number) for name, number in zip(names[1:], numbers[1:], strict=True)})
     counted = {field: sum(values.get(name, 0) for name in names) for field, names in _HOST_COUNTERS.items()}
     lacking = tuple(
-        name
-        for names in _HOST_COUNTERS.values()
-        for name in names
-        if name not in values and not name.startswith("Rdma:")
+        name for names in _HOST_COUNTERS.values() for name in names if name not in values and name not in _OF_RDMA
     )
     return HostCount(**counted, not_counted=lacking)
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from fabric.errors import ConfigError
-from fabric.model.identity import NodeId
+from fabric.model.identity import NodeId, split_port
 from fabric.model.inside import Inside, NvLink, RootPort
 from fabric.model.network import Fabric, Link, Port, Tier
 from fabric.model.oversubscription import oversubscription_by_tier
@@ -41,8 +41,8 @@ def fabric_from_json(data: Any, source: str) -> Fabric:
 
 def port_named(name: str) -> Port:
     """Return the port that ``z0l03:7`` means. Raises ValueError if it is not a port's name."""
-    node, _, number = name.partition(":")
-    return Port(NodeId.parse(node), int(number))
+    node, number = split_port(name)
+    return Port(NodeId.parse(node), number)
 
 
 def _inside(data: Any) -> Inside:

@@ -77,6 +77,28 @@ INSIDE_ROLES = frozenset(_INSIDE.values())
 SWITCH_ROLES = frozenset({Role.CORE, Role.LEAF, Role.SPINE, Role.INTER_ZONE})
 
 
+def node_of_port(port: str) -> str:
+    """Return the name of the node of a port such as ``z0l03:7``."""
+    return port.rpartition(":")[0]
+
+
+def split_port(port: str) -> tuple[str, int]:
+    """Return the name of the node of a port such as ``z0l03:7``, and the port's number."""
+    node, _, number = port.rpartition(":")
+    return node, int(number)
+
+
+def ends_of_link(link: str) -> tuple[str, str]:
+    """Return the ports of a link such as ``z0l03:7--z0s01:3``."""
+    a, _, b = link.partition("--")
+    return a, b
+
+
+def node_of_part(part: str) -> str:
+    """Return the name of the node of a disk, target or program such as ``st001/2``, or of a node itself."""
+    return part.partition("/")[0]
+
+
 @total_ordering
 @dataclass(frozen=True, eq=False)
 class NodeId:

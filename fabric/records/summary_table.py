@@ -11,7 +11,9 @@ from fabric.errors import ResultError
 from fabric.metrics import plain_number
 from fabric.records.cells import Cell, Quantity, quantity
 
-_KEYS = ("title", "columns", "rows", "note", "numbers")
+_KEYS = ("title", "columns", "rows", "note", "notes", "numbers")
+NoteParts = str | Sequence[str] | None
+"""What a reader must know of a table's figures: a text, or several, of which each stands by itself."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +21,13 @@ class SummaryTable:
     """What an experiment tells in rows: each has a cell per column (:data:`fabric.records.cells.Cell`), a text, a
     number, or None for nothing. Numbers of any library are taken, too, and NaN is nothing.
 
-    ``note``: what a reader must know of the figures, below the table.
+    ``note``: below the table (:data:`NoteParts`); parts that may differ between runs are texts of their own.
     """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    note: str | None = None
+    note: NoteParts = None
 
     @property
     def words(self) -> list[list[Any]]:
@@ -33,21 +35,35 @@ class SummaryTable:
         rows: list[list[Any]] = self.as_json()["rows"]
         return rows
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The parts of the note that say something."""
+        parts = (self.note,) if isinstance(self.note, str) else self.note or ()
+        return tuple(filter(None, parts))
+
+    @property
+    def note_words(self) -> str | None:
+        """The note as a person reads it; None if there is none."""
+        return "; ".join(self.notes) or None
+
     def as_json(self) -> dict[str, Any]:
         """Return it as ``summary.json`` has it: rows in words, and ``numbers`` in rows alike, with null for texts, a
-        number with its unit and its form, or a list of both for a cell of several; without a note, if there is none.
+        number with its unit and its form, or a list of both for a cell of several; without a note, if there is none,
+        and with its parts as ``notes``, if there are several.
 
         Raises ResultError for a title or a column that is not text, and for a row with more or fewer cells than there
         are columns. It does so here, not where the table is made: what has been measured by then is to be written
         whatever becomes of one table.
         """
         self._verify()
-        note = {} if self.note is None else {"note": self.note}
+        note = {"note": self.note_words} if self.notes else {}
+        parts = {"notes": list(self.notes)} if len(self.notes) > 1 else {}
         return {
             "title": self.title,
             "columns": list(self.columns),
             "rows": [self._cells(number, row) for number, row in enumerate(self.rows, start=1)],
             **note,
+            **parts,
             "numbers": [[_number_as_json(cell) for cell in row] for row in self.rows],
         }
 
@@ -74,7 +90,9 @@ class SummaryTable:
             raise ResultError(f"table {values.get('title')!r}: has no {missing[0]}; give it {', '.join(_KEYS[:3])}")
         if strange := [key for key in values if key not in _KEYS]:
             raise ResultError(f"table {values['title']!r}: has {strange[0]!r}; a table has {', '.join(_KEYS[:4])}")
-        known = {key: value for key, value in values.items() if key != "numbers"}
+        known = {key: value for key, value in values.items() if key not in ("notes", "numbers")}
+        if "notes" in values:
+            known["note"] = tuple(values["notes"])
         if "numbers" not in values:
             return cls(**known)
         pairs = zip(values["rows"], values["numbers"], strict=True)

@@ -18,7 +18,7 @@ import math
 import re
 from functools import cache
 
-from fabric.metrics import unit_of
+from fabric.metrics import is_fraction, unit_of
 from fabric.units import BANDWIDTH, DECIMAL, RATE, SIZE, TIME, UNKNOWN, Scale
 
 SCALES = {"time": TIME, "rate": RATE, "bandwidth": BANDWIDTH, "size": SIZE, "decimal": DECIMAL}
@@ -51,7 +51,7 @@ def scale_of(form: str) -> Scale:
 
 def form_for(name: str) -> str:
     """Return the form of a measure by its name, which has its unit at its end."""
-    return ".1%" if name.endswith("_fraction") else _FORM_BY_UNIT.get(unit_of(name), "")
+    return ".1%" if is_fraction(name) else _FORM_BY_UNIT.get(unit_of(name), "")
 
 
 def number_words(

@@ -14,17 +14,17 @@ from rich.text import Text
 from fabric.errors import UsageError
 from fabric.measure.verdict import Status
 from fabric.measures import Measure, measure_at
+from fabric.metrics import is_fraction, unit_of
 from fabric.report.promise import promised
 from fabric.results import Result
 from fabric.units import format_bandwidth, format_change, format_rate, format_size, format_time
 from fabric.world.engines import ENGINES
 
 _FORMATS: dict[str, Callable[[float], str]] = {
-    "_bps": format_rate,
-    "_Bps": format_bandwidth,
-    "_bytes": format_size,
-    "_fraction": lambda value: f"{value:.1%}",
-    "_s": format_time,
+    "bit/s": format_rate,
+    "B/s": format_bandwidth,
+    "B": format_size,
+    "s": format_time,
 }
 _TOPOLOGY, _SEED = "topology", "seed"
 _NONE = object()
@@ -255,9 +255,10 @@ def _warnings(results: Sequence[Result]) -> Iterator[str]:
 
 def format_metric(name: str, value: float) -> str:
     """Return a metric as a person reads it; the end of its name says the unit (``_bps``, ``_Bps``, ``_s``, ...)."""
-    for suffix, formatted in _FORMATS.items():
-        if name.endswith(suffix):
-            return formatted(value)
+    if is_fraction(name):
+        return f"{value:.1%}"
+    if (formatted := _FORMATS.get(unit_of(name))) is not None:
+        return formatted(value)
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 

@@ -24,7 +24,7 @@ import pandas as pd
 
 from fabric.delivered import acknowledged
 from fabric.errors import UsageError
-from fabric.report.figures.data import node_of
+from fabric.model.identity import node_of_port
 from fabric.report.users_jobs import UsersJobs
 from fabric.report.view.grid import Grid, labelled_columns
 from fabric.report.view.model import View
@@ -333,7 +333,7 @@ def _users_events(users: UsersJobs, numbers: _Numbers) -> Iterator[Event]:
             details |= {} if life.step is None else {"step": str(life.step)}
             yield _slice(process, thread, f"life {place}", life.started_s, life.ended_s, **details)
             if life.told_s is not None:
-                yield _slice(process, thread, f"told: {life.end}", life.told_s, life.ended_s, reason=life.end_why)
+                yield _slice(process, thread, f"asked: {life.end}", life.told_s, life.ended_s, reason=life.end_why)
     thread = numbers.thread(process, "events")
     for row in users.events:
         name = f"{row['event']} {users.name_of(row['number']) if row['number'] else row['nodes']}"
@@ -363,7 +363,7 @@ def _counter_events(view: View, grid: Grid, numbers: _Numbers) -> Iterator[Event
     for port in np.unique(grid.ports).tolist():
         keys = np.flatnonzero(grid.ports == port)
         name = view.wires.ports[port]
-        process, lanes = numbers.process(node_of(name)), [view.lanes[lane] for lane in grid.lanes[keys]]
+        process, lanes = numbers.process(node_of_port(name)), [view.lanes[lane] for lane in grid.lanes[keys]]
         for column, described in shown.items():
             of_port = values[column][:, keys]
             if column in _ALWAYS or of_port.any():
@@ -426,7 +426,7 @@ def _stalls(view: View, grid: Grid) -> Iterator[_Stall]:
 def _pause_events(view: View, grid: Grid, numbers: _Numbers) -> Iterator[Event]:
     """Yield a slice for each stall of a lane, and an instant where it begins."""
     for stall in _stalls(view, grid):
-        process = numbers.process(node_of(stall.port))
+        process = numbers.process(node_of_port(stall.port))
         thread = numbers.thread(process, f"{stall.port} {stall.lane}")
         yield _slice(process, thread, "stalled", stall.begin_s, stall.end_s, fraction=stall.fraction)
         name = f"{stall.lane} paused"
@@ -437,7 +437,7 @@ def _rank_stall_events(view: View, process: int, hosts: Sequence[str], numbers: 
     """Yield when the NICs of a job's ranks were stalled, in a track below each rank's."""
     for grid in view.grids:
         for stall in _stalls(view, grid):
-            if node_of(stall.port) in hosts:
+            if node_of_port(stall.port) in hosts:
                 thread = numbers.thread(process, f"{stall.port} {stall.lane} stalled")
                 name = f"{stall.lane} stalled"
                 yield _slice(process, thread, name, stall.begin_s, stall.end_s, fraction=stall.fraction)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fabric.model.identity import node_of_port
 from fabric.results import Phase
 from fabric.stalls.congestion_trees import CongestionTree, PortLane, forest, trees_of
 from fabric.tables import TABLES
@@ -209,7 +210,7 @@ def trees_frame(found: Sequence[Moment], phase: str, hosts: Collection[str]) -> 
 
 def blocked_hosts(tree: CongestionTree, hosts: Collection[str]) -> set[str]:
     """Return the hosts that cannot send because of a tree: back-pressure has reached their NICs."""
-    senders = {lane.port.rpartition(":")[0] for lane in tree.waits}
+    senders = {node_of_port(lane.port) for lane in tree.waits}
     return senders.intersection(hosts)
 
 

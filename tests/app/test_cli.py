@@ -402,11 +402,11 @@ def test_exec_without_a_program_says_where_to_write_it(
         (["--capture", "z0l00:99=a.pcap", "--", "true"], "--capture 'z0l00:99' is not a port; write it like z0l03:7; "),
         (
             ["--capture", "z0l00:1=/nowhere/a", "--", "true"],
-            "--capture 'z0l00:1=/nowhere/a': there is no directory /no",
+            "--capture 'z0l00:1=/nowhere/a': directory /no",
         ),
         (
             ["--record", "/nowhere/a.goal", "--", "true"],
-            "--record /nowhere/a.goal: there is no directory /nowhere; make",
+            "--record /nowhere/a.goal: directory /nowhere does not exist; make",
         ),
     ],
 )

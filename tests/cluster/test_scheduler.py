@@ -291,7 +291,7 @@ def test_a_task_that_could_never_start_is_refused_when_it_is_submitted() -> None
         "nodes: 5, but the group training has 4; ask for 4 or fewer",
         "nodes: 5, but ada's quota at NORMAL in training is 2; ask for 2 or fewer, or use another priority",
     )
-    with pytest.raises(ConfigError, match="there is no 'debug'; use 'training'"):
+    with pytest.raises(ConfigError, match="unknown group 'debug'; use 'training'"):
         verify_submission(task(7, 1, group="debug"), users, FOUR)
     verify_submission(task(7, 2, priority=AUTO), users, FOUR)
     users = Users({("ada", NORMAL, "training"): 2, ("ada", ABOVE, "training"): 4})

@@ -37,4 +37,4 @@ def test_graphs_yield_and_begin_again_and_lose_no_step(command: VirtualCommand) 
     last = [row["nodes"].split() for row in rows if (row["event"], row["number"]) == ("started", restart["number"])][-1]
     assert SILENT not in last
     (out,) = (row for row in rows if row["event"] == "node_out")
-    assert out["nodes"] == SILENT and out["why"].startswith("not heard: told to end task")
+    assert out["nodes"] == SILENT and out["why"].startswith("not heard: asked to end task")

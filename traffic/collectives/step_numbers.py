@@ -17,9 +17,9 @@ STEPS = (
     Measure("step_s", "time of a step until its last rank had its result, median over steps", Better.LESS),
     Measure("steps", "steps that ended", Better.MORE),
 )
-TIME = Measure("size_<bytes>.time_s", "time of a collective of so many bytes, out of place, mean", Better.LESS)
+TIME = Measure("size_<bytes>.time_s", "time of a collective of this size, out of place, mean", Better.LESS)
 BUSBW = Measure("size_<bytes>.busbw_Bps", "its algbw times the factor of nccl-tests", Better.MORE)
-IN_PLACE = Measure("size_<bytes>.in_place.time_s", "time of a collective of so many bytes, in place, mean", Better.LESS)
+IN_PLACE = Measure("size_<bytes>.in_place.time_s", "time of a collective of this size, in place, mean", Better.LESS)
 
 
 def times_by_size(steps: pd.DataFrame) -> dict[int, float]:

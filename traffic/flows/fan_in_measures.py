@@ -38,8 +38,8 @@ def reader_numbers(operations: pd.DataFrame, kind: str) -> dict[str, float]:
         return {}
     return {
         "reads": len(reads),
-        **done.percentiles["p50"].named("p50"),
-        **done.percentiles["p99"].named("p99"),
+        **done.percentiles["p50"].named("p50_s"),
+        **done.percentiles["p99"].named("p99_s"),
         "bandwidth_Bps": float(reader_bandwidths(reads).mean()),
     }
 

@@ -59,6 +59,8 @@ PRELOAD = (
     "traffic.storage.kv.program",
 )
 """For :class:`fabric.world.programs.agents.AgentPool`: what its programs import."""
+PEAKS = ("peak_senders", "peak_pulls")
+"""Of the counts, those of which the most of any program counts."""
 START_TIMEOUT_S = 60.0
 _WHILE_STOPPED_S = MOST_TIME_S
 """How long a service may take to do something to its disks: one that is stopped does it once it goes on."""
@@ -418,9 +420,7 @@ class StorageJob:
 
     def _add(self, report: Report) -> None:
         for name, count in report.counts.items():
-            self._counts[name] = (
-                max(self._counts[name], count) if name.startswith("peak_") else self._counts[name] + count
-            )
+            self._counts[name] = max(self._counts[name], count) if name in PEAKS else self._counts[name] + count
 
     @property
     def counts(self) -> dict[str, int]:

@@ -145,9 +145,9 @@ def restore_numbers(operations: pd.DataFrame) -> dict[str, float]:
     rates_Bps = (begun["size_bytes"] / times_s).where(times_s > 0, 0.0)  # noqa: N806 - bytes, not bits
     all_s = float(begun["ended_s"].max() - begun["started_s"].min())
     found = {
-        **Percentile(all_s, bool(is_done.all())).named("restore.all"),
-        **Percentile(float(times_s.median()), is_median_known(list(times_s), list(is_done))).named("restore.median"),
-        **Percentile(float(times_s.max()), bool(is_done.all())).named("restore.slowest"),
+        **Percentile(all_s, bool(is_done.all())).named("restore.all_s"),
+        **Percentile(float(times_s.median()), is_median_known(list(times_s), list(is_done))).named("restore.median_s"),
+        **Percentile(float(times_s.max()), bool(is_done.all())).named("restore.slowest_s"),
         "restore.node_Bps": float(rates_Bps.median()),
         "restore.slowest_Bps": float(rates_Bps.min()),
         "restore.all_Bps": float(begun["size_bytes"].sum()) / all_s if all_s else 0.0,

@@ -126,7 +126,7 @@ def _value_fault(graph: WorkGraph, rank: int, one: Operation) -> str | None:
     if isinstance(one, Send | Receive):
         lowest = 0 if isinstance(one, Send) else ANY
         if not lowest <= one.peer < graph.ranks:
-            return f"there is no rank {one.peer}; ranks are 0 to {graph.ranks - 1}"
+            return f"unknown rank {one.peer}; ranks are 0 to {graph.ranks - 1}"
         if one.tag < lowest:
             return f"tag {one.tag}: tags of messages begin with 0"
         if one.tag >= _TAGS:
@@ -147,7 +147,7 @@ def _value_fault(graph: WorkGraph, rank: int, one: Operation) -> str | None:
 
 def _call_faults(graph: WorkGraph, one: CollectiveCall, known: Algorithms) -> Iterator[str]:
     if one.group not in graph.groups and one.group != ALL_RANKS:
-        yield f"there is no group {one.group}{_meant(one.group, [*graph.groups, ALL_RANKS])}"
+        yield f"unknown group {one.group}{_meant(one.group, [*graph.groups, ALL_RANKS])}"
         return
     members = graph.members(one.group)
     if not 0 <= one.root < len(members):

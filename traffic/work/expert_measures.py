@@ -14,7 +14,7 @@ from traffic.work.generators.expert_step import deepseek_phases
 from traffic.work.graph import WorkGraph
 from traffic.work.list_schedule import Timeline
 from traffic.work.metrics import step_times, timelines
-from traffic.work.operation_names import moved, phase_in
+from traffic.work.operation_names import is_over_rail, moved, phase_in
 from traffic.work.step_metrics import exposed_s, slack_s
 
 DTYPES = {"dispatch": "fp8", "combine": "bf16"}
@@ -81,7 +81,7 @@ def sent_Bps(operations: pd.DataFrame, what: str, is_whole: bool) -> float:  # n
     parts = [moved(str(name)) for name in operations["name"]]
     is_wanted = np.array([one is not None and one.what == what for one in parts], dtype=bool)
     rows = operations.assign(call=list(map(str, parts)))[is_wanted]
-    rails = rows["partner"].astype(str).str.contains("rail")
+    rails = rows["partner"].astype(str).map(is_over_rail)
     rows = rows.assign(sent=rows["size_bytes"].where(rails, 0))
     calls = (rows if is_whole else rows[rails]).groupby(["step", "rank", "call"])
     taken_s = calls["ended_s"].max() - calls["started_s"].min()

@@ -149,7 +149,7 @@ class PlayConfig(PlacedRanks):
         ),
     )
     recorded_steps: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        default=0, description="Steps of each phase, the first ones, of which each operation is a row."
+        default=0, description="Number of first steps of each phase whose operations are rows."
     )
     recorded_ranks: Annotated[list[Annotated[int, Field(ge=0, le=65_535)]], Field(max_length=65_536)] | None = Field(
         default=None, description="Ranks whose operations are rows. Without it, all."

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from traffic.work.operations import COMMUNICATION
+
 _MOVED = re.compile(r"(\w+) of (\w+\(\w\)) (\d+)")
 _PHASE = re.compile(r" of (\w+\(\w\))")
 
@@ -37,6 +39,31 @@ def pushing_worker(name: str) -> int | None:
     """Return the worker whose push of gradients to the server of the first part a receive takes; None of others."""
     words = name.split()
     return int(words[5]) if words[:1] == ["push"] and words[3] == "0" else None
+
+
+def rail_group(place: int, of: str = "") -> str:
+    """Return the name of the group of ranks at a place of their nodes, of those of the group ``of``."""
+    return _group(of, "rail", place)
+
+
+def node_group(node: int, of: str = "") -> str:
+    """Return the name of the group of ranks on a node, of those of the group ``of``."""
+    return _group(of, "node", node)
+
+
+def _group(of: str, kind: str, number: int) -> str:
+    return f"{of}.{kind}.{number}" if of else f"{kind}.{number}"
+
+
+def is_over_rail(group: str) -> bool:
+    """Return whether a group is one of :func:`rail_group`."""
+    return "rail" in group.split(".")
+
+
+def is_of_communication(stream: str) -> bool:
+    """Return whether computing on a stream stands for a communication (:data:`traffic.work.operations.COMMUNICATION`),
+    such as ``communication in node``."""
+    return word_of(stream) == COMMUNICATION
 
 
 def moved(name: str) -> Moved | None:

@@ -21,7 +21,7 @@ NO_STREAM = ""
 HOST = "host"
 """The stream of a host that issues what others of its rank compute: it computes beside them, and none of their work."""
 COMMUNICATION = "communication"
-"""Computing on a stream whose name begins so only stands for a communication: it takes the time of one."""
+"""Computing on a stream whose first word this is only stands for a communication: it takes the time of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

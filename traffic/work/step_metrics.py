@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from traffic.work import words
 from traffic.work.closed_forms import kind_of
 from traffic.work.list_schedule import Timeline
-from traffic.work.operation_names import pushing_worker
-from traffic.work.operations import COMMUNICATION, HOST, CollectiveCall, Compute, Operation, Receive
+from traffic.work.operation_names import is_of_communication, pushing_worker
+from traffic.work.operations import HOST, CollectiveCall, Compute, Operation, Receive
 
 
 def compute_s(timeline: Timeline, rank: int) -> float:
@@ -94,7 +94,7 @@ def slack_s(timeline: Timeline, rank: int) -> dict[str, float]:
 
 def _computes(operation: Operation) -> bool:
     """Whether a rank's computing is meant, and not what only stands for a communication."""
-    return isinstance(operation, Compute) and not operation.stream.startswith(COMMUNICATION)
+    return isinstance(operation, Compute) and not is_of_communication(operation.stream)
 
 
 def _computing(timeline: Timeline, rank: int) -> Iterator[tuple[float, float, int]]:

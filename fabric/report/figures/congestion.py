@@ -17,9 +17,10 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
+from fabric.model.identity import node_of_port
 from fabric.records.palette import INK, ROOT
 from fabric.report.figures import topology
-from fabric.report.figures.data import directions, node_of
+from fabric.report.figures.data import directions
 from fabric.report.figures.raster import Panel, RasterRow, draw_panels
 from fabric.report.figures.style import framed, heat_map, level_place, panel_grid, phase_label
 from fabric.results import Phase, Result
@@ -140,7 +141,7 @@ def _draw_moment(panel: Axes, fabric: Mapping[str, Any], moment: Moment) -> None
     for arrow in sorted(roots):
         _draw_arrow(panel, arrow, ROOT_COLOUR, _ROOT_WIDTH)
     if layout.detailed:
-        blocked = {lane.port for lane in moment.blocked if layout.role_of[node_of(lane.port)] in _HOST_ROLES}
+        blocked = {lane.port for lane in moment.blocked if layout.role_of[node_of_port(lane.port)] in _HOST_ROLES}
         x, y = zip(*(layout.of_port[port] for port in blocked), strict=True) if blocked else ((), ())
         panel.scatter(x, y, s=75, facecolors="none", edgecolors=INK, zorder=5)
 

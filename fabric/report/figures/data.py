@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fabric.delivered import Growth, delivered
+from fabric.model.identity import node_of_port, split_port
 from fabric.percentiles import percentiles
 from fabric.results import Phase
 
@@ -48,12 +49,7 @@ class Direction:
     @property
     def label(self) -> str:
         """The sending port and the node it sends to."""
-        return f"{self.port} → {node_of(self.peer)}"
-
-
-def node_of(port: str) -> str:
-    """Return the name of the node that a port such as ``z0l03:7`` belongs to."""
-    return port.rpartition(":")[0]
+        return f"{self.port} → {node_of_port(self.peer)}"
 
 
 def directions(fabric: Mapping[str, Any]) -> dict[str, Direction]:
@@ -62,7 +58,7 @@ def directions(fabric: Mapping[str, Any]) -> dict[str, Direction]:
     found = {}
     for link in fabric["links"]:
         for port, peer in ((link["a"], link["b"]), (link["b"], link["a"])):
-            kind = f"{roles[node_of(port)]} → {roles[node_of(peer)]}"
+            kind = f"{roles[node_of_port(port)]} → {roles[node_of_port(peer)]}"
             found[port] = Direction(port, peer, float(link["rate_bps"]), link["tier"], kind)
     return found
 
@@ -221,7 +217,7 @@ def queue_map(ports: pd.DataFrame, links: Mapping[str, Direction], limit: int = 
     shown = [links[str(port)] for port, depth_bytes in ranked[:limit] if depth_bytes > 0]
     if not shown:
         return None
-    shown.sort(key=lambda direction: (kind_order(direction.kind), _natural(direction.port)))
+    shown.sort(key=lambda direction: (kind_order(direction.kind), split_port(direction.port)))
     edges = _time_edges(depth["at_s"].to_numpy(dtype=float), int(depth["port"].value_counts().max()))
     series = _series(depth, ["port"], "backlog_bytes")
     cells = np.vstack([_binned_maximum(*series[direction.port,], edges) for direction in shown])
@@ -232,11 +228,6 @@ def queue_map(ports: pd.DataFrame, links: Mapping[str, Direction], limit: int = 
 def kind_order(kind: str) -> int:
     """Return the place of a kind of direction in :data:`KINDS`; unknown kinds come last."""
     return KINDS.index(kind) if kind in KINDS else len(KINDS)
-
-
-def _natural(port: str) -> tuple[str, int]:
-    node, _, number = port.rpartition(":")
-    return node, int(number)
 
 
 def _time_edges(times: Floats, samples_a_port: int) -> Floats:

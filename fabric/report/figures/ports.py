@@ -12,6 +12,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator
 
+from fabric.model.identity import ends_of_link
 from fabric.model.lanes import LOSSLESS, SHARED, Queueing
 from fabric.records.palette import FAILURE, GREY, INK
 from fabric.report.figures import topology
@@ -291,7 +292,7 @@ def _cut_ports(result: Result, phase: Phase) -> set[str]:
     """Return the ports of links without carrier for some of a phase."""
     failures = result.table("failures")
     down = failures[(failures["phase"] == phase.name) & (failures["kind"].astype(str) == "link") & ~failures["up"]]
-    return {port for link in down[down["done_s"].notna()]["link"].astype(str) for port in link.split("--")}
+    return {port for link in down[down["done_s"].notna()]["link"].astype(str) for port in ends_of_link(link)}
 
 
 def _name_cuts(panel: Axes, result: Result, cut: set[str]) -> None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from fabric.model.identity import split_port
 from fabric.report.figures.congestion import Congested, congested_phases, lane_places
 from fabric.report.figures.data import Direction, directions, kind_order
 from fabric.report.figures.raster import Panel, RasterRow, draw_panels
@@ -53,8 +54,7 @@ def _stalled_s(phases: Sequence[Congested]) -> dict[PortLane, float]:
 
 
 def _order(links: Mapping[str, Direction], lane: PortLane) -> tuple[int, str, int]:
-    node, _, number = lane.port.rpartition(":")
-    return kind_order(links[lane.port].kind), node, int(number)
+    return (kind_order(links[lane.port].kind), *split_port(lane.port))
 
 
 def _cells(one: Congested, lanes: Sequence[PortLane]) -> npt.NDArray[np.float64]:

@@ -24,9 +24,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 
 from fabric.errors import UsageError
-from fabric.model.identity import Role
+from fabric.model.identity import Role, node_of_port, split_port
 from fabric.records.palette import FAILURE, GREY, HOSTS, INK, SWITCH
-from fabric.report.figures.data import node_of
 from fabric.report.figures.style import ShownFigure, heat_map
 from fabric.units import format_rate
 
@@ -84,10 +83,10 @@ def lay_out(fabric: Mapping[str, Any]) -> FigureLayout:
     switches = _switch_points(fabric, zones)
     attached = _attached(fabric, roles)
     detailed = sum(len(ports) for ports in attached.values()) <= MAX_NAMED_HOSTS
-    ports = {port: switches[node_of(port)] for port in _ports(fabric) if node_of(port) in switches}
+    ports = {port: switches[node_of_port(port)] for port in _ports(fabric) if node_of_port(port) in switches}
     for leaf, hanging in attached.items():
         ports.update(_host_points(switches[leaf], hanging, detailed))
-    groups = {leaf: Counter(roles[node_of(port)] for port in hanging) for leaf, hanging in attached.items()}
+    groups = {leaf: Counter(roles[node_of_port(port)] for port in hanging) for leaf, hanging in attached.items()}
     labels = {node["name"]: str(node["shown"]) for node in fabric["nodes"] if "shown" in node}
     return FigureLayout(switches, ports, roles, groups, zones, detailed, labels)
 
@@ -126,9 +125,9 @@ def _attached(fabric: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, 
     found: dict[str, list[str]] = {}
     for link in fabric["links"]:
         for port, peer in ((link["a"], link["b"]), (link["b"], link["a"])):
-            if roles[node_of(port)] in _HOST_ROLES:
-                found.setdefault(node_of(peer), []).append(port)
-    return {leaf: sorted(ports, key=lambda port: (roles[node_of(port)], port)) for leaf, ports in found.items()}
+            if roles[node_of_port(port)] in _HOST_ROLES:
+                found.setdefault(node_of_port(peer), []).append(port)
+    return {leaf: sorted(ports, key=lambda port: (roles[node_of_port(port)], port)) for leaf, ports in found.items()}
 
 
 def _host_points(leaf: Point, ports: list[str], detailed: bool) -> dict[str, Point]:
@@ -184,7 +183,7 @@ def _asides(fabric: Mapping[str, Any]) -> dict[str, float]:
     pairs: dict[frozenset[str], list[str]] = {}
     hosts = {node["name"] for node in fabric["nodes"] if node["role"] in _HOST_ROLES}
     for link in fabric["links"]:
-        ends = frozenset((node_of(link["a"]), node_of(link["b"])))
+        ends = frozenset((node_of_port(link["a"]), node_of_port(link["b"])))
         if not ends & hosts:
             pairs.setdefault(ends, []).append(link["a"])
     asides: dict[str, float] = {}
@@ -267,7 +266,7 @@ def failed_switches(fabric: Mapping[str, Any], cut: Collection[str]) -> set[str]
     links: dict[str, list[bool]] = {}
     for link in fabric["links"]:
         for port in (link["a"], link["b"]):
-            links.setdefault(node_of(port), []).append(link["a"] in cut or link["b"] in cut)
+            links.setdefault(node_of_port(port), []).append(link["a"] in cut or link["b"] in cut)
     hosts = {node["name"] for node in fabric["nodes"] if node["role"] in _HOST_ROLES}
     return {node for node, are_cut in links.items() if node not in hosts and len(are_cut) > 1 and all(are_cut)}
 
@@ -278,7 +277,7 @@ def _draw_cuts(
     """Cross out failed switches, and the middle of each other link that was cut."""
     switches = failed_switches(fabric, cut)
     ends = [(link["a"], link["b"]) for link in fabric["links"]]
-    single = {port for pair in ends if not switches & set(map(node_of, pair)) for port in pair} & set(cut)
+    single = {port for pair in ends if not switches & set(map(node_of_port, pair)) for port in pair} & set(cut)
     broken = [half for half in halves if any(port in cut for port in half.ports)]
     lines = LineCollection([half.line for half in broken], colors=FAILURE, linewidths=1.4, linestyles="--", zorder=2)
     axes.add_collection(lines)
@@ -308,16 +307,16 @@ def _draw_switches(axes: Axes, layout: FigureLayout) -> None:
 
 def _host_label(layout: FigureLayout, port: str, several: Collection[str]) -> str:
     """Return a host's name, with the number of the NIC if it has several."""
-    node, _, number = port.partition(":")
+    node, number = split_port(port)
     name = layout.label_of.get(node, node)
     return f"{name}, NIC {number}" if node in several else name
 
 
 def _draw_hosts(axes: Axes, layout: FigureLayout) -> None:
-    nics = Counter(node_of(port) for port in layout.of_port if layout.role_of[node_of(port)] in _HOST_ROLES)
+    nics = Counter(node_of_port(port) for port in layout.of_port if layout.role_of[node_of_port(port)] in _HOST_ROLES)
     several = {host for host, count in nics.items() if count > 1}
     for role, marker in (("compute", "o"), ("storage", "D")):
-        found = {port: xy for port, xy in layout.of_port.items() if layout.role_of[node_of(port)] == role}
+        found = {port: xy for port, xy in layout.of_port.items() if layout.role_of[node_of_port(port)] == role}
         for port, (x, y) in found.items():
             axes.annotate(
                 _host_label(layout, port, several), (x, y), (0, -6), textcoords="offset points",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fabric.model.identity import node_of_port
 from fabric.report.view.grid import Grid
 from fabric.report.view.spans import Span
 from fabric.report.view.trees import Forest
@@ -129,7 +130,7 @@ def _roots_of(sampled: Sampled, phase: Phase, grid: Grid, forest: Forest) -> Ite
     for (sample, port, lane, _, begin), end in zip(forest.heads.tolist(), ends, strict=True):
         members = forest.members[begin:end]
         ports = sorted({sampled.ports[place] for place in members[:, 0].tolist()})
-        hosts = len({name.rpartition(":")[0] for name in ports} & sampled.hosts)
+        hosts = len(set(map(node_of_port, ports)) & sampled.hosts)
         total_s[port, lane] += lengths[sample]
         size[port, lane] += len(ports) * lengths[sample]
         most[port, lane] = max(most.get((port, lane), (0, 0, 0.0)), (len(ports), hosts, -float(grid.at_s[sample])))

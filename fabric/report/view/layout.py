@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fabric.report.figures.data import node_of
+from fabric.model.identity import node_of_port
 
 HOST_ROLES = ("compute", "storage")
 MAX_NAMED_HOSTS = 64
@@ -46,7 +46,9 @@ def lay_out(fabric: Mapping[str, Any]) -> PageLayout:
     points = {name: (columns[name], _HOSTS_BELOW) for name in leaves}
     points |= _upper_points(fabric, levels, zones, set(points))
     nics = _nics(fabric, roles)
-    of_port = {port: points[node_of(port)] for ports in peers.values() for port in ports if node_of(port) in points}
+    of_port = {
+        port: points[node] for ports in peers.values() for port in ports if (node := node_of_port(port)) in points
+    }
     for switch, hanging in nics.items():
         x, y = points.get(switch, (0.0, 0.0))
         for number, port in enumerate(hanging):
@@ -60,7 +62,7 @@ def _peers(fabric: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {str(node["name"]): {} for node in fabric["nodes"]}
     for link in fabric["links"]:
         for port, peer in ((link["a"], link["b"]), (link["b"], link["a"])):
-            found[node_of(port)][port] = node_of(peer)
+            found[node_of_port(port)][port] = node_of_port(peer)
     return found
 
 
@@ -133,6 +135,8 @@ def _nics(fabric: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, list
     found: dict[str, list[str]] = {}
     for link in fabric["links"]:
         for port, peer in ((link["a"], link["b"]), (link["b"], link["a"])):
-            if roles[node_of(port)] in HOST_ROLES and roles[node_of(peer)] not in HOST_ROLES:
-                found.setdefault(node_of(peer), []).append(port)
-    return {switch: sorted(ports, key=lambda port: (roles[node_of(port)], port)) for switch, ports in found.items()}
+            if roles[node_of_port(port)] in HOST_ROLES and roles[node_of_port(peer)] not in HOST_ROLES:
+                found.setdefault(node_of_port(peer), []).append(port)
+    return {
+        switch: sorted(ports, key=lambda port: (roles[node_of_port(port)], port)) for switch, ports in found.items()
+    }

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fabric.errors import ResultError
-from fabric.report.figures.data import directions, node_of
+from fabric.model.identity import node_of_port
+from fabric.report.figures.data import directions
 from fabric.report.users_jobs import UsersJobs, users_jobs_of
 from fabric.report.view.findings import Finding, Opening, Sampled, findings_of, opening_of
 from fabric.report.view.flows import MOST_FLOWS, PhaseFlows, WaysOf, flows_of
@@ -226,7 +227,7 @@ def fabric_as_page_reads_it(fabric: Mapping[str, Any]) -> dict[str, Any]:
         "rates_bps": list(wires.rates_bps),
         "tiers": list(wires.tiers),
         "points": [list(layout.of_port.get(port, (0.0, 0.0))) for port in wires.ports],
-        "owners": [node_of(port) for port in wires.ports],
+        "owners": [node_of_port(port) for port in wires.ports],
         "zones": {str(zone): list(span) for zone, span in layout.zones.items()},
         "grouped": layout.grouped,
     }

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import pandas as pd
 
+from fabric.metrics import unit_of
+from fabric.model.identity import ends_of_link
 from fabric.records.packed import details_in
 from fabric.results import Phase
 from fabric.tables import BY_HAND, WHOLE_STATE
@@ -121,7 +123,7 @@ def _failures(result: Tables) -> Iterator[Span]:
         for row, end_s in zip(changes, ends, strict=True):
             if words := _state(row):
                 is_link = row["kind"] == "link"
-                ports = tuple(target.split("--")) if is_link else ()
+                ports = ends_of_link(target) if is_link else ()
                 yield Span("cut" if is_link else "failure", target, float(row["done_s"]), end_s, words, ports)
 
 
@@ -200,6 +202,6 @@ def _words(kind: str, details: Mapping[str, Any]) -> str:
 
 def _rows(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield rows whose times are all known."""
-    times = [name for name in frame.columns if name.endswith("_s") and frame[name].dtype.kind == "f"]
+    times = [name for name in frame.columns if unit_of(name) == "s" and frame[name].dtype.kind == "f"]
     ended = [name for name in times if name in ("ended_s", "resumed_s")]
     yield from frame.dropna(subset=ended).to_dict("records")  # type: ignore[misc]

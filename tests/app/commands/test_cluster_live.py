@@ -139,7 +139,7 @@ def test_a_user_submits_lists_describes_suspends_and_stops(
     cluster.rank_ends(1, 75, 7, suspended=True)
     out, err = said(capsys, 2, "stop", *where, "2", "9")
     assert out == "job 2 is stopped\n"
-    assert "job 9: there is no job of that number that has not ended" in err
+    assert "job 9: is not the number of a job that has not ended" in err
     out, _ = said(capsys, 0, "describe", *where, "1")
     for words in ("job 1: first of ada, 2 nodes at NORMAL", "sleep 5", "last checkpoint: step 7", "suspend at"):
         assert words in out, out
@@ -191,7 +191,7 @@ def test_a_job_that_is_held_waits_until_it_is_released_and_one_that_is_cancelled
     )
     assert state.jobs[2].is_held and not state.jobs[1].is_held, "a scheduler that begins again knows it"
     _, err = said(capsys, 2, "stop", *where, "1")
-    assert "there is no job of that number that has not ended" in err
+    assert "is not the number of a job that has not ended" in err
 
 
 def test_status_is_looked_at_again_and_again(

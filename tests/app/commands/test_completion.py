@@ -95,4 +95,4 @@ def test_a_shell_that_is_none_of_these_is_refused(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as ended:
         main(["completion", "zhs"])
     assert ended.value.code == 2
-    assert "argument shell: there is no 'zhs'; did you mean zsh?" in capsys.readouterr().err
+    assert "argument shell: unknown value 'zhs'; did you mean zsh?" in capsys.readouterr().err

@@ -106,7 +106,7 @@ def test_collisions_are_counted_without_flows(capsys: pytest.CaptureFixture[str]
     ("words", "why"),
     [
         ([], "one of the arguments --pattern --matrix --jobs --collisions is required"),
-        (["--pattern", "perm"], "there is no 'perm'; did you mean"),
+        (["--pattern", "perm"], "unknown value 'perm'; did you mean"),
         (["--pattern", "tree"], "choose from permutation, all_to_all, incast, ring"),
         (["--pattern", "ring", "--hosts", "1"], "ring: has 1 host(s), and needs 2"),
         (["--pattern", "ring", "--hosts", "0"], "--hosts 0: must be 1 or more"),
@@ -115,8 +115,8 @@ def test_collisions_are_counted_without_flows(capsys: pytest.CaptureFixture[str]
         ([*PLAYED, "--size", "much"], "--size"),
         ([*PLAYED, "--peers", "3"], "peers: 3: is for all_to_all, and this is permutation; omit it"),
         (["--pattern", "all_to_all", "--peers", "16"], "--peers 16: a NIC has 15 others in its network"),
-        ([*PLAYED, "--routing", "adaptive"], "there is no 'adaptive'; choose from static, ecmp"),
-        ([*PLAYED, "--level", "mine"], "there is no 'mine'"),
+        ([*PLAYED, "--routing", "adaptive"], "unknown value 'adaptive'; choose from static, ecmp"),
+        ([*PLAYED, "--level", "mine"], "unknown value 'mine'"),
         ([*PLAYED, "--seed", "-1"], "--seed -1: must be 0 or more"),
         ([*PLAYED, "--set", "queues.lanes.storage.share=2"], "queues.lanes.storage.share=2"),
         (["--matrix", "nowhere.cm"], "nowhere.cm: cannot be read"),
@@ -143,7 +143,7 @@ def test_what_cannot_be_estimated_is_refused(words: list[str], why: str, capsys:
         ({**JOB, "hosts": ["z0h000", "z0h001"], "first": 2}, "first: 2: is for hosts that are a number"),
         ({**JOB, "hosts": 9, "first": 8}, "hosts: 9 from number 8 on: fat_tree_k4 has 16 compute nodes"),
         ({**JOB, "first": 16}, "hosts: 1 from number 16 on: fat_tree_k4 has 16 compute nodes"),
-        ({**JOB, "service_level": "gold"}, "service_level: there is no 'gold'; use other, storage, nccl"),
+        ({**JOB, "service_level": "gold"}, "service_level: unknown level 'gold'; use other, storage, nccl"),
     ],
 )
 def test_wrong_jobs_are_refused(

@@ -138,17 +138,20 @@ def test_usage_of_exec_ends_with_the_program() -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("rnu", "fabric: error: there is no command fabric rnu; did you mean run?"),
-        ("topo shwo", "fabric topo: error: there is no command fabric topo shwo; did you mean show?"),
+        ("rnu", "fabric: error: unknown command fabric rnu; did you mean run?"),
+        ("topo shwo", "fabric topo: error: unknown command fabric topo shwo; did you mean show?"),
         ("run isolation --enigne virtual", "fabric run: error: unknown option --enigne; did you mean --engine?"),
         ("run isolation --enigne=virtual", "fabric run: error: unknown option --enigne; did you mean --engine?"),
         ("topo show a --jsno", "fabric topo show: error: unknown option --jsno; did you mean --json?"),
         ("run isolation --zzzz", "fabric run: error: unknown option --zzzz; see fabric run --help"),
         ("topo show a b c", "fabric topo show: error: too many arguments: c; see fabric topo show --help"),
-        ("run a --engine virtal", "fabric run: error: argument --engine: there is no 'virtal'; did you mean virtual?"),
+        (
+            "run a --engine virtal",
+            "fabric run: error: argument --engine: unknown value 'virtal'; did you mean virtual?",
+        ),
         (
             "shell a --queueing zzz",
-            "fabric shell: error: argument --queueing: there is no 'zzz'; choose from shared, lanes, lossless, "
+            "fabric shell: error: argument --queueing: unknown value 'zzz'; choose from shared, lanes, lossless, "
             "lossless_lanes",
         ),
         ("path T A", "fabric path: error: the following arguments are required: HOST_B"),
@@ -164,7 +167,7 @@ def test_wrong_words_are_answered_with_the_nearest_right_one(
 
 def test_a_word_like_no_command_names_all(capsys: pytest.CaptureFixture[str]) -> None:
     told = said(capsys, "zzz")[1]
-    assert told.startswith("fabric: error: there is no command fabric zzz; choose from list, keys, run, ")
+    assert told.startswith("fabric: error: unknown command fabric zzz; choose from list, keys, run, ")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["topo", "list"]])

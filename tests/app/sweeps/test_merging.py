@@ -91,7 +91,7 @@ def test_a_table_says_that_some_runs_lack_a_cell() -> None:
     runs = [{"tables": [table(["alone", cell])]} for cell in (True, None)]
     (merged,) = merged_tables(runs)
     assert merged.words == [["alone", True]]
-    assert merged.note == "as fio's; a cell that some runs lack is of those that have it"
+    assert merged.note_words == "as fio's; a cell that some runs lack is of those that have it"
 
 
 @pytest.mark.parametrize("behind", [["port", "z0l00"], []], ids=["behind a text", "in the first column"])
@@ -103,7 +103,7 @@ def test_a_row_that_lacks_a_number_in_one_run_stays_one_row(behind: list[str], m
     runs = [{"tables": [SummaryTable("T", columns, [row]).as_json()]} for row in rows]
     (merged,) = merged_tables(runs)
     assert merged.words == [["lanes", *behind[1:], "1.4 ms [1.2, 1.6]", "5 MB/s"]]
-    assert merged.note == "a cell that some runs lack is of those that have it"
+    assert merged.note_words == "a cell that some runs lack is of those that have it"
 
 
 def test_a_dash_among_texts_is_a_part_of_a_rows_name() -> None:
@@ -112,10 +112,20 @@ def test_a_dash_among_texts_is_a_part_of_a_rows_name() -> None:
     assert merged_tables(runs)[0].rows == rows
 
 
+def noted(*note: str) -> dict[str, object]:
+    return {"tables": [SummaryTable("Storage", ["phase", "read"], [["alone", 1]], note).as_json()]}
+
+
 def test_only_what_notes_of_all_runs_say_stays() -> None:
-    runs = [{"tables": [{**table(["alone", 1]), "note": f"by DSCP; port {port}; as fio's"}]} for port in ("a", "b")]
-    assert merged_tables(runs)[0].note == "by DSCP; as fio's"
-    assert merged_tables([runs[0], {"tables": [{**table(["alone", 1]), "note": ""}]}])[0].note is None
+    runs = [noted("by DSCP; with lanes", f"port {port}", "as fio's") for port in ("a", "b")]
+    assert merged_tables(runs)[0].notes == ("by DSCP; with lanes", "as fio's")
+    assert merged_tables([runs[0], noted()])[0].notes == ()
+    assert merged_tables([noted("by DSCP; port a"), noted("by DSCP; port b")])[0].notes == ()
+
+
+def test_a_note_of_before_parts_were_kept_is_one() -> None:
+    before = {"tables": [{**table(["alone", 1]), "note": "by DSCP; as fio's"}]}
+    assert merged_tables([before, before])[0].notes == ("by DSCP; as fio's",)
 
 
 def test_a_number_is_no_part_of_a_rows_name() -> None:
@@ -135,7 +145,7 @@ def s(value: float) -> Cell:
 def test_tables_are_merged_cell_by_cell() -> None:
     runs = [{"tables": [table(["alone", s(value)])]} for value in (1, 3, 2)]
     (merged,) = merged_tables(runs)
-    assert (merged.words, merged.note) == ([["alone", "2 s [1, 3]"]], "as fio's")
+    assert (merged.words, merged.notes) == ([["alone", "2 s [1, 3]"]], ("as fio's",))
 
 
 def test_rows_are_the_same_by_their_names_wherever_they_stand() -> None:
@@ -147,6 +157,11 @@ def test_rows_are_the_same_by_their_names_wherever_they_stand() -> None:
     ]
     (merged,) = merged_tables(runs)
     assert merged.words == [["alone", "z0l00:6", "3 s [1, 5]"], ["(2 of 3 runs)", "z0l01:6", "3 s [2, 4]"]]
+
+
+def test_texts_that_rows_do_not_need_to_be_told_apart_are_no_part_of_their_names() -> None:
+    runs = [{"tables": [table(["alone", f"rank {rank} of z0h001", s(rank)])]} for rank in (3, 5)]
+    assert merged_tables(runs)[0].words == [["alone", "rank 3 of z0h001 or rank 5 of z0h001", "4 s [3, 5]"]]
 
 
 def test_rows_of_one_name_are_the_same_by_their_order() -> None:

@@ -259,7 +259,7 @@ def test_a_sweep_that_never_learnt_its_job_finds_it_when_it_is_started_again(
 def test_without_slurm_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     plan = planned(grid={SHARE: [0.1]})
-    with pytest.raises(UsageError, match="--on slurm: there is no scontrol here"):
+    with pytest.raises(UsageError, match="--on slurm: scontrol is not installed here"):
         run_missing(plan, Store(tmp_path / "out"), SlurmExecutor(), lambda tally: None, lambda text: None)
 
 

@@ -99,7 +99,7 @@ def test_what_no_node_holds_or_no_tensor_has_is_named() -> None:
         plan_write(1, TENSORS, held, 64)
     with pytest.raises(ConfigError) as caught:
         plan_write(1, TENSORS, {0: [Range("norm", 0, 29), Range("nrm", 0, 1)]}, 64)
-    assert caught.value.faults == ("node 0: norm has bytes 0 to 28, not 0 to 29", "node 0: there is no tensor 'nrm'")
+    assert caught.value.faults == ("node 0: norm has bytes 0 to 28, not 0 to 29", "node 0: unknown tensor 'nrm'")
     index = plan_write(1, TENSORS, replicated(TENSORS, 1), 64).index
     with pytest.raises(ConfigError, match="it has no tensor 'nrm'"):
         plan_restore(index, {0: [Range("nrm", 0, 1)]})

@@ -75,7 +75,7 @@ def test_what_is_wrong_is_named() -> None:
     ]
     assert list(small.faults(FABRIC)) == list(small.submission_faults(small.nodes_of(FABRIC, NODES)))
     strange = config(jobs=[{**JOB, "group": "debug"}])
-    assert "group: there is no 'debug'; use 'training'" in "".join(
+    assert "group: unknown group 'debug'; use 'training'" in "".join(
         strange.submission_faults(strange.nodes_of(FABRIC, NODES))
     )
 

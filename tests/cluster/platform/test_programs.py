@@ -658,7 +658,7 @@ def test_a_node_that_is_silent_when_its_rank_is_to_end_keeps_others_waiting_no_l
             await asyncio.sleep(0.1)
             assert time.monotonic() - silent_s < 55
         gone_s = time.monotonic() - silent_s
-        assert cluster.scheduler.state.out[victim] == f"not heard: told to end task {job}, no word within 5 s"
+        assert cluster.scheduler.state.out[victim] == f"not heard: asked to end task {job}, no word within 5 s"
         # Step 5 ends 2.5 s later; then 5 s pass, and a turn. A fence needs two heartbeats more.
         assert out_s <= gone_s <= out_s + 4, gone_s
         while len(lives_of(cluster, job)) < 2 or cluster.scheduler.state.asked:

@@ -312,7 +312,7 @@ def test_faults_of_links_and_storage_are_counted_not_played() -> None:
 def test_what_cannot_be_played_is_refused() -> None:
     with pytest.raises(ConfigError, match="the group training has 4; ask for 4 or fewer"):
         simulate(setup(), [Job(1, "ada", 5, work_s=1)])
-    with pytest.raises(ValueError, match="there is no job, and no time until which to play"):
+    with pytest.raises(ValueError, match="no job and no time until which to play"):
         simulate(setup(), [])
     with pytest.raises(ValueError, match="it needs at least one node, some work"):
         Job(1, "ada", 0, 1)

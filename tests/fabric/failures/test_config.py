@@ -104,7 +104,7 @@ def test_a_wrong_line_is_named(line: dict[str, Any], words: str) -> None:
         ({"link": "z9l00:1"}, "fire_flyer_2_small has no 'z9l00'"),
         ({"link": "z0l00-z0l01"}, "no link joins z0l00 and z0l01; z0l00 is joined to"),
         ({"link": "z0l00-nobody"}, "fire_flyer_2_small has no 'nobody'"),
-        ({"link": "z0l00-z0s01#2"}, "joined by 1 links, so there is no #2"),
+        ({"link": "z0l00-z0s01#2"}, "joined by 1 links, so #2 does not exist"),
         ({"link": "z0l00"}, "'z0l00' names no link"),
         ({"port": "z0l00-z0s01"}, "'z0l00-z0s01' is not a port"),
         ({"switch": "z0h000"}, "no switch 'z0h000'; they run from z0l00 to ix1"),

@@ -50,12 +50,12 @@ def test_a_graph_that_ends_has_no_fault() -> None:
         (Compute(flops=5), "has 5 FLOP and no duration; say how many FLOP/s a rank computes"),
         (Compute(), "has neither a time nor FLOP; give it duration_s or flops, or leave it out"),
         (Compute(duration_s=float("nan")), "duration nan s: give 0 or more, and finite"),
-        (Send(peer=3, size_bytes=1), "there is no rank 3; ranks are 0 to 1"),
-        (Send(peer=ANY, size_bytes=1), "there is no rank -1; ranks are 0 to 1"),
+        (Send(peer=3, size_bytes=1), "unknown rank 3; ranks are 0 to 1"),
+        (Send(peer=ANY, size_bytes=1), "unknown rank -1; ranks are 0 to 1"),
         (Receive(peer=1, size_bytes=-1), "size -1: give 0 bytes or more"),
         (FileRead(path="", offset_bytes=0, size_bytes=1), "1 B from 0 of '': give a path, and 0 bytes or more"),
-        (call("nobody"), "there is no group nobody; there are pair, all"),
-        (call("piar"), "there is no group piar; did you mean pair?"),
+        (call("nobody"), "unknown group nobody; there are pair, all"),
+        (call("piar"), "unknown group piar; did you mean pair?"),
         (call(collective="sum"), "'sum' is not a collective; use one of allreduce, "),
         (call(algorithm="star"), "'star' is not an algorithm of allreduce; use ring, tree"),
         (call(dtype="int3"), "'int3' is not a dtype; use one of fp32, "),
@@ -163,7 +163,7 @@ def test_groups_that_are_called_in_different_orders_on_one_stream_are_told() -> 
 
 def test_all_faults_are_one_error_and_only_so_many_are_told() -> None:
     graph = WorkGraph("mine", (tuple(Send(peer=9, size_bytes=1) for _ in range(2 * MOST_FAULTS)),))
-    with pytest.raises(ConfigError, match=r"graph mine: rank 0, operation 0 .*there is no rank 9") as error:
+    with pytest.raises(ConfigError, match=r"graph mine: rank 0, operation 0 .*unknown rank 9") as error:
         require_playable(graph)
     assert len(error.value.faults) == MOST_FAULTS + 1
 

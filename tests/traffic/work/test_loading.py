@@ -86,7 +86,7 @@ def test_a_folder_is_one_trace_and_nothing_of_it_is_left_out_in_silence(tmp_path
     (tmp_path / "a.jsonl").write_text(text)
     assert load_graph(tmp_path).operations == ALL.operations
     (tmp_path / "broken.goal").write_text("rank 0 {")
-    words = r"holds a trace and files that are none: broken.goal; name the trace's file \(a.jsonl\), or move them"
+    words = r"holds a trace and other files: broken.goal; name the trace's file \(a.jsonl\), or move them"
     with pytest.raises(ConfigError, match=words):
         load_graph(tmp_path)
     (tmp_path / "broken.goal").write_text(text)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from fabric.errors import ConfigError
 from fabric.measures import Better, Measure
-from fabric.metrics import metric_path
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
@@ -132,7 +131,7 @@ def _first_tokens(requests: pd.DataFrame, windows: Sequence[Window]) -> dict[str
     without_s = nearest_ranks(requests["compute_all_s"], *percents.values())
     found: dict[str, float] = {}
     for name, one, all_s in zip(percents, with_it, without_s, strict=True):
-        found |= one.named(metric_path("first_token", name)) | {FIRST_TOKEN_WITHOUT.of(name): all_s}
+        found |= one.named(FIRST_TOKEN.of(name)) | {FIRST_TOKEN_WITHOUT.of(name): all_s}
     exposed, saved = ("exposed_read_s", "saved_s") if answered.all() else ("exposed_read_at_least_s", "saved_at_most_s")
     found[exposed] = float(exposed_s.where(answered, exposed_s.clip(lower=0)).mean())
     found[saved] = float((requests["compute_all_s"] - took_s).mean())

@@ -205,11 +205,13 @@ def mdtest_steps(config: MdtestConfig) -> tuple[str, ...]:
     return ("tree_create", *(directories if config.directories else ()), *files, *ends)
 
 
-FILE_STEP_NAMES = (
-    *(f"{kind}_{phase.value}" for kind in ("file", "directory") for phase in Phase if (kind, phase) != _NO_STEP),
-    "tree_create",
-    "tree_remove",
+FILE_STEPS, DIRECTORY_STEPS = (
+    {f"{kind}_{phase.value}": (kind, phase.value) for phase in Phase if (kind, phase) != _NO_STEP}
+    for kind in ("file", "directory")
 )
+"""Kind of item and phase of each of mdtest's steps with items."""
+_TREE_STEPS = ("tree_create", "tree_remove")
+FILE_STEP_NAMES = (*FILE_STEPS, *DIRECTORY_STEPS, *_TREE_STEPS)
 """What mdtest's steps can be called, those that say the most of a load first."""
 
 
@@ -235,9 +237,9 @@ class MdtestProcess(LoadProcess):
         """Carry out a step. Those that make and remove trees are of the first process, if there is one tree for all."""
         self.begin(step, iteration, mdtest_steps(self.config))
         top = self.named("mdtest", iteration)
-        if step.startswith("tree"):
+        if step in _TREE_STEPS:
             return await self.step(lambda: self._tree_step(step, top))
-        kind, _, phase = step.partition("_")
+        kind, phase = (FILE_STEPS | DIRECTORY_STEPS)[step]
         is_others = phase in ("stat", "read")
         rank = (self.rank + self.config.shift) % self.ranks if is_others else self.rank
         return await self.step(lambda: self._each(kind, phase, top, rank))

@@ -154,7 +154,7 @@ def _unpacked(layout: struct.Struct, value: bytes, what: str) -> tuple[int, ...]
     try:
         return layout.unpack(value)
     except struct.error as error:
-        raise TrafficError(f"{value!r} is no {what} of a file system: {error}; the store is damaged") from error
+        raise TrafficError(f"{value!r} is not a {what} of a file system: {error}; the store is damaged") from error
 
 
 def inode_key(inode: int) -> bytes:

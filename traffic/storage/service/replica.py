@@ -389,7 +389,7 @@ class Replica:
         """Return the chain that a call names. Raises Refused unless its caller goes by the same version of it and this
         node is in it."""
         if not 0 <= io.chain < len(self.table.chains):
-            raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node}: there is no chain {io.chain}")
+            raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node}: unknown chain {io.chain}")
         chain = self.table.chains[io.chain]
         if io.chain_version != chain.version:
             status = ReplyStatus.STALE_CHAIN if io.chain_version < chain.version else ReplyStatus.UNKNOWN_CHAIN

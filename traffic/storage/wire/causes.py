@@ -54,6 +54,8 @@ _CAUSES = {
     CallKind.METADATA: Cause.METADATA,
 }
 _SENT, _PAYLOAD, _BYTES = "sent_", "payload_", "_bytes"
+BYTES = frozenset(f"{what}{cause.value}{_BYTES}" for cause in Cause for what in (_SENT, _PAYLOAD))
+"""The names under which programs count bytes by cause."""
 
 
 def cause_of(kind: CallKind) -> Cause:

@@ -192,7 +192,7 @@ class _Reader:
             return
         assert self._count is not None, "ranks were read"
         if operation.peer >= self._count:
-            raise ValueError(f"line {line}: there is no rank {operation.peer}; ranks are 0 to {self._count - 1}")
+            raise ValueError(f"line {line}: unknown rank {operation.peer}; ranks are 0 to {self._count - 1}")
 
 
 def _operation(word: str, words: deque[str]) -> Operation:

@@ -155,7 +155,7 @@ def graph_of_path(path: Path, asked: Asked | None = None) -> WorkGraph:
     if beside := found[0].beside:
         what = f"{', '.join(beside[:3])}{f' and {len(beside) - 3} more' if len(beside) > 3 else ''}"
         step = f"name the trace's file ({Path(found[0].files[0]).name}), or move them elsewhere"
-        raise ConfigError(str(path), [f"holds a trace and files that are none: {what}; {step}"])
+        raise ConfigError(str(path), [f"holds a trace and other files: {what}; {step}"])
     return found[0].graph()
 
 

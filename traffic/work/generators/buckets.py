@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class DataKind(NamedTuple):
+    """A kind of groups that add up gradients: ``dp-cp`` or ``edp``, and of dualpipe the stage that each is of."""
+
+    kind: str
+    stage: int | None = None
 
 
 @dataclass(frozen=True)
@@ -17,7 +25,7 @@ class Gradient:
 
     key: tuple[int, int]
     size_bytes: int
-    group: str
+    group: DataKind
 
 
 @dataclass(frozen=True)
@@ -26,16 +34,16 @@ class Bucket:
 
     size_bytes: int
     ready: tuple[int, int]
-    group: str
+    group: DataKind
 
 
 def buckets_of(gradients: Sequence[Gradient], first_bytes: int, limit_bytes: int) -> tuple[Bucket, ...]:
     """Return the buckets in the order in which they become ready. ``gradients``: in the order of parameters. Those of
     one kind of group have buckets of their own."""
     closed: list[Bucket] = []
-    filled: dict[str, int] = {}
-    last: dict[str, tuple[int, int]] = {}
-    opened: dict[str, int] = {}
+    filled: dict[DataKind, int] = {}
+    last: dict[DataKind, tuple[int, int]] = {}
+    opened: dict[DataKind, int] = {}
     for one in reversed(gradients):
         filled[one.group] = filled.get(one.group, 0) + one.size_bytes
         last[one.group] = one.key

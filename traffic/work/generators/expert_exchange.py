@@ -8,12 +8,13 @@ passed on when they come. On the way back the same parts are added up in the nod
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traffic.work.generators.plan import StepPlan
 from traffic.work.generators.routing import Routed, token_bytes
 from traffic.work.generators.writer import RankWriter
 from traffic.work.models.transformer import Transformer
+from traffic.work.operation_names import node_group, rail_group
 from traffic.work.operations import CollectiveCall
 
 
@@ -78,7 +79,7 @@ class Exchange:
             return
         per_node = ranks_per_node(self.plan, ranks)
         sent = (sent_out if what == "dispatch" else sent_back)(routed, place, per_node)
-        rail, node = f"{group}.rail.{place % per_node}", f"{group}.node.{place // per_node}"
+        rail, node = rail_group(place % per_node, group), node_group(place // per_node, group)
         self.plan.groups[rail] = ranks[place % per_node :: per_node]
         self.plan.groups[node] = ranks[place // per_node * per_node : (place // per_node + 1) * per_node]
         places = []
@@ -90,7 +91,7 @@ class Exchange:
             )
         if per_node > 1:
             call = self._call(node, [one * unit for one in sent.in_node], dtype, f"{what} in node {name}")
-            places.append(self.writer.beside(call))
+            places.append(self.writer.beside(replace(call, stream="experts in node")))
         self.writer.wait_for(*places)
 
     def _call(self, group: str, sizes: Sequence[int], dtype: str, name: str) -> CollectiveCall:
@@ -99,7 +100,7 @@ class Exchange:
             size_bytes=sum(sizes),
             sent_bytes=tuple(sizes),
             group=group,
-            stream="experts in node" if " in node " in name else "experts",
+            stream="experts",
             name=name,
             dtype=dtype,
         )

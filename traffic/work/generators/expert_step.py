@@ -16,6 +16,7 @@ from traffic.work.generators.deepep_kernels import call_times
 from traffic.work.generators.expert_exchange import Sent, sent_back, sent_out
 from traffic.work.generators.routing import Routed, token_bytes
 from traffic.work.graph import RankWork, WorkGraph, graph_of
+from traffic.work.operation_names import is_over_rail, node_group, rail_group
 from traffic.work.operations import CollectiveCall, Compute, Operation
 
 TABLE = Path(__file__).with_name("deepseek_ep64_step.csv")
@@ -105,7 +106,7 @@ def step_with_bytes(
     works = []
     for rank in range(ranks):
         works.append(_Writer(routed, ranks_per_node, rank, extras).written(phases))
-    groups = {f"rail.{local}": tuple(range(local, ranks, ranks_per_node)) for local in range(ranks_per_node)}
+    groups = {rail_group(local): tuple(range(local, ranks, ranks_per_node)) for local in range(ranks_per_node)}
     groups |= {
         f"node.{node}": tuple(range(node * ranks_per_node, (node + 1) * ranks_per_node))
         for node in range(ranks // ranks_per_node)
@@ -155,7 +156,7 @@ class _Writer:
     def _communicate(self, phase: Phase, after: tuple[int, ...]) -> tuple[int, ...]:
         """Write a phase that communicates; the one before has ended, as they share a stream."""
         met = after
-        for group in (f"rail.{self._place}", f"node.{self._node}"):
+        for group in (rail_group(self._place), node_group(self._node)):
             met = (self._work.add(_barrier(group, phase, met)),)
         sent, dtype = self._sent[phase.sends], "fp8" if phase.sends == "dispatch" else "bf16"
         unit = token_bytes(HIDDEN, dtype)
@@ -178,7 +179,7 @@ class _Writer:
         in_node = self._timed(phase, "in node", times.nvlink_s, notified)
         ready = self._timed(phase, "first chunk", times.first_s, notified)
         rail = [count * unit for count in sent.over_rail]
-        over = (self._work.add(self._exchange(phase, f"rail.{self._place}", rail, ("communication", dtype), ready)),)
+        over = (self._work.add(self._exchange(phase, rail_group(self._place), rail, ("communication", dtype), ready)),)
         return (*in_node, *self._timed(phase, "last chunk", times.last_s, over))
 
     def _timed(self, phase: Phase, part: str, duration_s: float, after: tuple[int, ...]) -> tuple[int, ...]:
@@ -191,8 +192,8 @@ class _Writer:
 
     def _exchanges(self, phase: Phase, sent: Sent, unit: int, dtype: str, met: tuple[int, ...]) -> list[int]:
         ways = (
-            (f"rail.{self._place}", sent.over_rail, "communication"),
-            (f"node.{self._node}", sent.in_node, "communication in node"),
+            (rail_group(self._place), sent.over_rail, "communication"),
+            (node_group(self._node), sent.in_node, "communication in node"),
         )
         return [
             self._work.add(self._exchange(phase, group, [count * unit for count in tokens], (stream, dtype), met))
@@ -205,7 +206,7 @@ class _Writer:
     ) -> Operation:
         """Return an exchange in a group: in packets, or inside a node as a time."""
         (stream, dtype), name = how, f"{phase.sends} of {phase.title}"
-        if group.startswith("node") and self._extras.nvlink_Bps is not None:
+        if not is_over_rail(group) and self._extras.nvlink_Bps is not None:
             others = sum(sizes) - sizes[self._place]
             duration_s = others / self._extras.nvlink_Bps
             return Compute(duration_s=duration_s, name=f"{name} in node", stream=stream, after=met)

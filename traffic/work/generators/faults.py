@@ -219,4 +219,4 @@ def _faults_of_servers(config: TrainingKeys) -> Iterator[str]:
             "shares need 2 workers or more, and at most as many spare machines; use equal shares for more"
         )
     if slow := [worker for worker in servers.slow_workers if not 0 <= worker < layout.data]:
-        yield f"parameter_server.slow_workers: there is no worker {slow[0]}; there are 0 to {layout.data - 1}"
+        yield f"parameter_server.slow_workers: unknown worker {slow[0]}; there are 0 to {layout.data - 1}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from traffic.work.generators.buckets import Bucket, Gradient, buckets_of
+from traffic.work.generators.buckets import Bucket, DataKind, Gradient, buckets_of
 from traffic.work.generators.orders import INPUTS, Pass
 from traffic.work.generators.plan import StepPlan
 from traffic.work.generators.stages import own_tensors
@@ -60,7 +60,7 @@ class BucketedGradients:
 
     def _send_bucket(self, number: int, bucket: Bucket, micro_batch: int) -> None:
         options = self.plan.choices.data_parallel
-        group, ranks = self.plan.named_group(bucket.group, self.rank)
+        group, ranks = self.plan.data_group(bucket.group, self.rank)
         if len(ranks) == 1:
             return
         self.plan.groups[group] = ranks
@@ -111,7 +111,7 @@ class BucketedGradients:
     def _gather(self, updated: int) -> None:
         options = self.plan.choices.data_parallel
         for number, bucket in enumerate(self.buckets):
-            group, ranks = self.plan.named_group(bucket.group, self.rank)
+            group, ranks = self.plan.data_group(bucket.group, self.rank)
             if len(ranks) > 1:
                 call = CollectiveCall(
                     collective="all_gather",
@@ -137,7 +137,7 @@ def gradients_of(plan: StepPlan, rank: int) -> list[Gradient]:
     ]
 
 
-def _stream(kind: str) -> str:
+def _stream(group: DataKind) -> str:
     """Return the stream of a kind of group's collectives."""
-    name, _, stage = kind.partition("@")
-    return f"{'data' if name == 'dp-cp' else 'expert data'}{f' of stage {stage}' if stage else ''}"
+    of = "" if group.stage is None else f" of stage {group.stage}"
+    return f"{'data' if group.kind == 'dp-cp' else 'expert data'}{of}"

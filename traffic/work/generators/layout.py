@@ -91,7 +91,7 @@ class Layout(Strict):
         for number, group in enumerate(self.groups(kind)):
             if rank in group:
                 return f"{kind}.{number}", group
-        raise ValueError(f"there is no rank {rank}; there are {self.ranks}")
+        raise ValueError(f"unknown rank {rank}; there are {self.ranks}")
 
     def place(self, kind: str, rank: int) -> int:
         """Return a rank's place in its group of a kind."""

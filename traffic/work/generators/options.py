@@ -39,8 +39,8 @@ class Compute(Strict):
         ge=0,
         le=1000,
         description=(
-            "What of a backward pass makes gradients of weights / forward pass; zb1p and dualpipe put it off. No more "
-            "than backward_ratio."
+            "Time of a backward pass in which gradients of weights are made / forward pass; zb1p and dualpipe put it "
+            "off. No more than backward_ratio."
         ),
     )
     recompute: bool = Field(False, description="Whether a backward pass computes the forward pass again first.")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from traffic.work.generators.buckets import DataKind
 from traffic.work.generators.costs import Costs
 from traffic.work.generators.layout import Layout
 from traffic.work.generators.options import DataParallel, Experts, Pipeline
@@ -47,15 +48,16 @@ class StepPlan:
     @cached_property
     def _group_of(self) -> dict[tuple[str, int], Group]:
         kinds = ("tp", "cp", "dp-cp", "pp", "ep", "edp")
-        found = {
+        return {
             (kind, rank): (f"{kind}.{number}", group)
             for kind in kinds
             for number, group in enumerate(self.layout.groups(kind))
             for rank in group
         }
-        if self.is_dual:
-            found |= _groups_of_stages(self.layout, found)
-        return found
+
+    @cached_property
+    def _groups_of_stages(self) -> dict[tuple[DataKind, int], Group]:
+        return _groups_of_stages(self.layout, self._group_of)
 
     @property
     def has_tied_copy(self) -> bool:
@@ -79,10 +81,14 @@ class StepPlan:
         """Return the last micro-batch that goes through a chunk: of two directions, each has a half."""
         return self.micro_batches // 2 - 1 if self.is_dual and chunk == 0 else self.micro_batches - 1
 
-    def data_kind(self, kind: str, rank: int, chunk: int) -> str:
+    def data_kind(self, kind: str, rank: int, chunk: int) -> DataKind:
         """Return the kind of the groups whose ranks have the same parameters as a chunk of a rank, of those of a kind
         (``dp-cp`` or ``edp``): of dualpipe each stage has its own, as two ranks of a pipeline have it."""
-        return f"{kind}@{self.virtual_stages(rank)[chunk]}" if self.is_dual else kind
+        return DataKind(kind, self.virtual_stages(rank)[chunk] if self.is_dual else None)
+
+    def data_group(self, group: DataKind, rank: int) -> Group:
+        """Return the name and the ranks of a rank's group that adds up gradients."""
+        return self._group_of[group.kind, rank] if group.stage is None else self._groups_of_stages[group, rank]
 
     def group(self, kind: str, rank: int) -> Group:
         """Return the name and the ranks of a rank's group, which the graph then has."""
@@ -129,15 +135,15 @@ class StepPlan:
         return self.activation_bytes // (self.layout.tensor if self.layout.sequence_parallel else 1)
 
 
-def _groups_of_stages(layout: Layout, groups: dict[tuple[str, int], Group]) -> dict[tuple[str, int], Group]:
+def _groups_of_stages(layout: Layout, groups: dict[tuple[str, int], Group]) -> dict[tuple[DataKind, int], Group]:
     """Return, by kind and rank, the groups of the ranks that have a stage of dualpipe: those at its place of the
     pipelines, then those at the same place from the end."""
-    found: dict[tuple[str, int], Group] = {}
+    found: dict[tuple[DataKind, int], Group] = {}
     for pipeline in layout.groups("pp"):
         for place, rank in enumerate(pipeline):
             other = pipeline[-1 - place]
             for kind in ("dp-cp", "edp"):
                 name, here = groups[kind, rank]
                 both = (*here, *groups[kind, other][1])
-                found |= {(f"{kind}@{place}", one): (f"{name}.stage{place}", both) for one in (rank, other)}
+                found |= {(DataKind(kind, place), one): (f"{name}.stage{place}", both) for one in (rank, other)}
     return found

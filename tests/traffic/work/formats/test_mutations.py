@@ -74,7 +74,7 @@ def test_no_damage_ends_in_a_traceback(name: str) -> None:
         (b"num_ranks 2\nrank 0 { }", "has no rank 1, and num_ranks is 2"),
         (b"num_ranks 1\nrank 0 {\na: calc 5\nb: calc 6\na requires b\nb irequires a\n}", "lines 3, 4 wait for each"),
         (b"num_ranks 1\nrank 0 {\na: calc 5\na requires c\n}", "line 4: label c is nowhere"),
-        (b"num_ranks 1\nrank 0 {\na: send 5b to 1\n}", "line 3: there is no rank 1; ranks are 0 to 0"),
+        (b"num_ranks 1\nrank 0 {\na: send 5b to 1\n}", "line 3: unknown rank 1; ranks are 0 to 0"),
         (b"num_ranks 1\nrank 0 {\na: send 5 to 0\n}", "line 3: size 5: sizes end in b"),
         (b"num_ranks 1\nrank 0 {\na: calc 5 // why\n}", "line 3: comments stand on lines of their own"),
         (b"HYBRID_DLRM x: 1\n1\n", "line 1: HYBRID_DLRM: only HYBRID_TRANSFORMER"),
