@@ -578,7 +578,9 @@ static void take_packet(struct connection *it, const struct header *header, cons
 		flags |= FLAG_TRIMMED;
 	if (header->kind == KIND_PROBE)
 		flags |= FLAG_PROBED;
-	if (flags || !placed || header->flags & FLAG_ASKS || it->unanswered >= ANSWER_EVERY)
+	if (header->flags & FLAG_ASKS && header->kind == KIND_DATA)
+		it->asked_until = most_of(it->asked_until, header->number + 1);
+	if (flags || !placed || header->number < it->asked_until || it->unanswered >= ANSWER_EVERY)
 		answer(it, flags);
 	get_credits(it);
 	if (placed && (it->complete > complete || it->arrived - it->received >= it->ring_bytes / 4))

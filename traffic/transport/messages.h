@@ -93,6 +93,7 @@ struct connection {
 	uint64_t gate_order, adapt_order, adapt_acknowledged, trims_since;
 	/* Inward: packets, bytes in order, bytes that the program has taken. */
 	uint64_t expected, highest, arrived, complete, received, told, wanted, given;
+	uint64_t asked_until; /* Packets before this one are answered each. */
 	uint32_t unanswered;
 	struct header answers; /* The latest packet that came. */
 	struct came came[SLOTS];
