@@ -107,7 +107,7 @@ class RunSettings:
             live_file=live_file,
         )
 
-    def make_transport(self, fabric: Fabric) -> Callable[[SocketOptions], Transport]:
+    def make_transport(self, fabric: Fabric, queueing: Queueing) -> Callable[[SocketOptions], Transport]:
         """Return what carries the data of jobs that start now on a fabric."""
         if self.transport.kind == "messages":
             return partial(
@@ -115,7 +115,7 @@ class RunSettings:
                 config=self.transport.messages,
                 nic=nic_of(fabric),
                 reordering=self.transport.reordering,
-                answers_ahead=self.queues.acknowledgements is Acknowledgements.CONTROL,
+                answers_ahead=queueing is Queueing.TRIMMED or self.queues.acknowledgements is Acknowledgements.CONTROL,
             )
         return partial(VerbsTransport, pairs=self.transport.queue_pairs) if self.transport.is_rdma else TcpTransport
 
@@ -264,7 +264,7 @@ class Session:
             logs=self.live.logs,
             failing_hosts=failing_hosts(self.failures),
             rotten_hosts=rotten_hosts(self.failures),
-            make_transport=self.settings.make_transport(self.live.fabric),
+            make_transport=self.settings.make_transport(self.live.fabric, self.queueing),
         )
 
     @property
