@@ -48,6 +48,7 @@ from traffic.dcqcn import DcqcnConfig
 from traffic.job import FiniteJob, Job, Records, Stage
 from traffic.transport import queue_pairs
 from traffic.transport.connection import SocketOptions, Transport
+from traffic.transport.message_config import MessageConfig
 from traffic.transport.messages import MessageTransport, nic_of
 from traffic.transport.queue_pairs import QueuePairConfig
 from traffic.transport.reordering import TransportConfig, sysctls
@@ -336,6 +337,11 @@ class Session:
     def use_queue_pairs(self, config: QueuePairConfig) -> None:
         """Let queue pairs that are made from now on be so."""
         self._use_transport(self.settings.transport.model_copy(update={"queue_pairs": config}))
+
+    def use_messages(self, config: MessageConfig | None) -> None:
+        """Let messages, of this config, carry the data of jobs that start from now on; None: TCP."""
+        kind = {"kind": "tcp"} if config is None else {"kind": "messages", "messages": config}
+        self._use_transport(self.settings.transport.model_copy(update=kind))
 
     def _use_transport(self, transport: TransportConfig) -> None:
         self.settings = replace(self.settings, transport=transport)

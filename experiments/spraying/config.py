@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from controllers.planning.policies import ADAPTIVE, ECMP, ENTROPY, ROUND_ROBIN, SPRAY, STATIC, Policy
 from controllers.routing import Repair, Routing
 from fabric.config import SizeBytes, TimeS
-from fabric.failures.schedule import Failure, FailureSchedule
+from fabric.failures.schedule import Failure, FailureSchedule, LinkState
 from fabric.model.identity import Role
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.network import Fabric
@@ -23,6 +23,7 @@ from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.collectives.nccl import NcclConfig
 from traffic.flows.messages import Message, all_to_all, bound_s, incast, permuted
 from traffic.metrics import ideal_algbw, payload_fraction
+from traffic.transport.message_config import Control, MessageConfig
 
 _LEAST_S = 0.001
 
@@ -39,6 +40,9 @@ class Spreading(Enum):
     SPRAY = "spray"
     ROUND_ROBIN = "round_robin"
     ENTROPY = "entropy"
+    MESSAGES = "messages"
+    MESSAGES_CREDITS = "messages_credits"
+    MESSAGES_NSCC = "messages_nscc"
 
     @property
     def policy(self) -> Policy:
@@ -52,8 +56,15 @@ class Spreading(Enum):
 
     @property
     def tolerates_reordering(self) -> bool:
-        """Whether TCP is told that packets overtake each other."""
+        """Whether the transport is told that packets overtake each other."""
         return self.policy.sprays and self is not Spreading.SPRAY_RACK
+
+    def of_messages(self, config: MessageConfig) -> MessageConfig | None:
+        """Return what messages are like, as far as it does not decide that; None: it is TCP's."""
+        if self not in _CONTROLS:
+            return None
+        paths = config.paths if self.policy.sprays else max(config.paths, _PATHS)
+        return config.model_copy(update={"control": _CONTROLS[self], "paths": paths})
 
     @property
     def words(self) -> str:
@@ -71,12 +82,25 @@ _POLICIES = {
     Spreading.SPRAY: SPRAY,
     Spreading.ROUND_ROBIN: ROUND_ROBIN,
     Spreading.ENTROPY: ENTROPY,
+    Spreading.MESSAGES: SPRAY,
+    Spreading.MESSAGES_CREDITS: SPRAY,
+    Spreading.MESSAGES_NSCC: ECMP,
 }
+_CONTROLS = {
+    Spreading.MESSAGES: Control.LINE,
+    Spreading.MESSAGES_CREDITS: Control.CREDITS,
+    Spreading.MESSAGES_NSCC: Control.NSCC,
+}
+_PATHS = 32
+"""Of a sender that chooses them by marks."""
 _WORDS = {
     Spreading.ECMP: "ECMP, 1 flow",
     Spreading.ECMP_4: "ECMP, 4 flows",
     Spreading.ECMP_16: "ECMP, 16 flows",
     Spreading.SPRAY_RACK: "spray, RACK",
+    Spreading.MESSAGES: "messages, line",
+    Spreading.MESSAGES_CREDITS: "messages, credits",
+    Spreading.MESSAGES_NSCC: "messages, NSCC",
 }
 
 
@@ -119,12 +143,17 @@ class SprayingConfig(QueueingsConfig):
         description=(
             "How messages are spread: one path (`static`), a hash of 1, 4 or 16 connections (`ecmp`, `ecmp_4`, "
             "`ecmp_16`), moved by queues (`adaptive`), or packet by packet, with Linux' detection of losses "
-            "(`spray_rack`) or `transport.reordering`."
+            "(`spray_rack`) or `transport.reordering`. By messages in place of TCP: sprayed, with each control "
+            "(`messages`, `messages_credits`), or on 32 paths that the sender chooses (`messages_nscc`)."
         ),
     )
     failed_uplinks: Annotated[list[Count], Field(min_length=1), AfterValidator(each_once)] = Field(
         default_factory=lambda: [0, 1],
         description="How many uplinks of the first leaf fail before messages are sent; each number is played.",
+    )
+    failed_rate: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="What part of its rate an uplink that fails keeps; 0: it has no carrier, and none uses it.",
     )
     loads: Choices[Load] = Field(default_factory=lambda: list(Load), description="What plays, each by itself.")
     message: Annotated[SizeBytes, Field(ge=1, le=2**36)] = Field(
@@ -185,7 +214,8 @@ class SprayingConfig(QueueingsConfig):
     def failing(self, fabric: Fabric, count: int) -> FailureSchedule:
         """Return that so many uplinks of the first leaf fail at once, for good."""
         uplinks = fabric.uplinks_of(fabric.with_role(Role.LEAF)[0])[:count]
-        return FailureSchedule.of([Failure(fabric.link_at[port], 0.0, math.inf) for port in uplinks])
+        state = LinkState(rate_fraction=self.failed_rate) if self.failed_rate else LinkState(up=False)
+        return FailureSchedule.of([Failure(fabric.link_at[port], 0.0, math.inf, state) for port in uplinks])
 
     @property
     def controls_played(self) -> dict[str, str]:

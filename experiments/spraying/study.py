@@ -35,19 +35,22 @@ class Spread(Case, name="{queueing}_{spreading}_{failed}_{load}", title="{load},
     load: Load = axis("loads")
 
 
-def _play(session: Session, config: SprayingConfig, case: Spread) -> None:
+def _play(session: Session, config: SprayingConfig, case: Spread) -> dict[str, float]:
     own, ranks = case.in_config(config), session.live.fabric.computes
     session.use_routing(own.routing_of(case.spreading), case.spreading.value)
     session.use_reordering(own.transport.reordering if case.spreading.tolerates_reordering else None)
+    session.use_messages(case.spreading.of_messages(own.transport.messages))
     session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.queues.marking)
     session.use_queueing(case.queueing)
     stage, settle_s, failed = session.stage, own.settle_s(case.failed), own.failing(session.live.fabric, case.failed)
     if case.load.is_collective:
-        job = NcclJob(stage, own.nccl, ranks) if case.load is Load.RING else HFReduceJob(stage, own.hfreduce, ranks)
-        play_steps(session, case.name, case.title, job, after_s=settle_s, schedule=failed)
-    else:
-        flows = flows_of(own.messages(stage.fabric, case.load), case.spreading.flows, settle_s)
-        play_case(session, case, [SizedFlowsJob(stage, flows, own.patience, ServiceLevel.OTHER)], settle_s, failed)
+        step = NcclJob(stage, own.nccl, ranks) if case.load is Load.RING else HFReduceJob(stage, own.hfreduce, ranks)
+        play_steps(session, case.name, case.title, step, after_s=settle_s, schedule=failed)
+        return {}
+    flows = flows_of(own.messages(stage.fabric, case.load), case.spreading.flows, settle_s)
+    job = SizedFlowsJob(stage, flows, own.patience, ServiceLevel.OTHER)
+    play_case(session, case, [job], settle_s, failed)
+    return job.said if case.spreading.of_messages(own.transport.messages) else {}
 
 
 def _measure(played: Played[Spread, SprayingConfig]) -> dict[str, float]:
@@ -58,6 +61,7 @@ def _measure(played: Played[Spread, SprayingConfig]) -> dict[str, float]:
         "time_s": took_s,
         "p50_s": nearest_ranks((rows["ended_s"] - rows["started_s"]).to_numpy(), 50)[0],
         **played.packets(*(one.name for one in PACKETS)),
+        **played.counted,
         "of_bound_fraction": played.config.least_s(played.fabric, case.load) / took_s,
         **({} if case.failed else {UNEVEN.name: unevenness(played.fabric, played.session.table("ports"), whole_s)}),
     }
@@ -72,6 +76,7 @@ STUDY = Study[Spread, SprayingConfig](
         Measure("time_s", "time from the first message's start to the last one's end; of the allreduce", Better.LESS),
         Measure("p50_s", "time of a connection's part of a message, or of the allreduce, median", Better.LESS),
         Measure("of_bound_fraction", "the time that the busiest NIC needs, over the time it took", Better.MORE),
+        Measure("naks", "packets of messages whose payload switches cut off", Better.LESS),
         UNEVEN,
     ),
     answer=Answer(
@@ -90,7 +95,7 @@ STUDY = Study[Spread, SprayingConfig](
             "in {queueing|once}, load {load}, spread {spreading}, links {failed}, time {time_s}, of NICs "
             "{of_bound_fraction|.0%}, median {p50_s}, busiest uplink {uplinks_most_ratio|.2f x}, "
             "overtaking {overtaking}, sent again {retransmissions}, twice {sent_twice}, drops {drops_packets}, "
-            "timeouts {timeouts}",
+            "trimmed {naks}, timeouts {timeouts}",
             "of NICs: the time that the busiest NIC needs over the time taken; busiest uplink: over the mean of its "
             "leaf; overtaking: segments that came before an earlier one; twice: of those sent again, what had arrived",
         ),

@@ -115,7 +115,7 @@ def weights(plan: LanePlan) -> dict[Lane, int]:
 
 def _buffer(plan: LanePlan, lane: Lane, marks: bool) -> vl.LaneBuffer:
     if not plan.queueing.is_lossless:
-        made = vl.LaneBuffer(limit_bytes=(lane.limit_bytes if marks else _OWN_QUEUE_BYTES))
+        made = vl.LaneBuffer(limit_bytes=lane.limit_bytes if marks and lane.limit_bytes else _OWN_QUEUE_BYTES)
         return made.marked(lane.marking) if marks and lane.marking is not None else made
     if lane.buffer is None:
         return vl.LaneBuffer()
