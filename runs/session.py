@@ -48,7 +48,6 @@ from traffic.dcqcn import DcqcnConfig
 from traffic.job import FiniteJob, Job, Records, Stage
 from traffic.transport import queue_pairs
 from traffic.transport.connection import SocketOptions, Transport
-from traffic.transport.message_config import MessageConfig
 from traffic.transport.messages import MessageTransport, nic_of
 from traffic.transport.queue_pairs import QueuePairConfig
 from traffic.transport.reordering import TransportConfig, sysctls
@@ -332,18 +331,14 @@ class Session:
         """Let TCP of connections that are made from now on take a packet for lost after so many later ones; None: as
         Linux does by itself; and queue pairs with selective repeat likewise, None: after one."""
         self.live.emulation.set_in_hosts(sysctls(reordering))
-        self._use_transport(self.settings.transport.model_copy(update={"reordering": reordering}))
+        self.use_transport(self.settings.transport.model_copy(update={"reordering": reordering}))
 
     def use_queue_pairs(self, config: QueuePairConfig) -> None:
         """Let queue pairs that are made from now on be so."""
-        self._use_transport(self.settings.transport.model_copy(update={"queue_pairs": config}))
+        self.use_transport(self.settings.transport.model_copy(update={"queue_pairs": config}))
 
-    def use_messages(self, config: MessageConfig | None) -> None:
-        """Let messages, of this config, carry the data of jobs that start from now on; None: TCP."""
-        kind = {"kind": "tcp"} if config is None else {"kind": "messages", "messages": config}
-        self._use_transport(self.settings.transport.model_copy(update=kind))
-
-    def _use_transport(self, transport: TransportConfig) -> None:
+    def use_transport(self, transport: TransportConfig) -> None:
+        """Let this carry the data of jobs that start from now on; RDMA only where the run's config has it."""
         self.settings = replace(self.settings, transport=transport)
         if transport.is_rdma:
             queue_pairs.use(transport.queue_pairs, transport.reordering)

@@ -23,7 +23,8 @@ from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.collectives.nccl import NcclConfig
 from traffic.flows.messages import Message, all_to_all, bound_s, incast, permuted
 from traffic.metrics import ideal_algbw, payload_fraction
-from traffic.transport.message_config import Control, MessageConfig
+from traffic.transport.message_config import Control
+from traffic.transport.reordering import TransportConfig
 
 _LEAST_S = 0.001
 
@@ -59,12 +60,13 @@ class Spreading(Enum):
         """Whether the transport is told that packets overtake each other."""
         return self.policy.sprays and self is not Spreading.SPRAY_RACK
 
-    def of_messages(self, config: MessageConfig) -> MessageConfig | None:
-        """Return what messages are like, as far as it does not decide that; None: it is TCP's."""
+    def transport(self, config: TransportConfig) -> TransportConfig:
+        """Return what carries messages, which is the run's own unless it is of messages."""
         if self not in _CONTROLS:
-            return None
-        paths = config.paths if self.policy.sprays else max(config.paths, _PATHS)
-        return config.model_copy(update={"control": _CONTROLS[self], "paths": paths})
+            return config
+        paths = config.messages.paths if self.policy.sprays else max(config.messages.paths, _PATHS)
+        messages = config.messages.model_copy(update={"control": _CONTROLS[self], "paths": paths})
+        return config.model_copy(update={"kind": "messages", "messages": messages})
 
     @property
     def words(self) -> str:
@@ -141,10 +143,9 @@ class SprayingConfig(QueueingsConfig):
     spreadings: Choices[Spreading] = Field(
         default_factory=lambda: list(Spreading),
         description=(
-            "How messages are spread: one path (`static`), a hash of 1, 4 or 16 connections (`ecmp`, `ecmp_4`, "
-            "`ecmp_16`), moved by queues (`adaptive`), or packet by packet, with Linux' detection of losses "
-            "(`spray_rack`) or `transport.reordering`. By messages in place of TCP: sprayed, with each control "
-            "(`messages`, `messages_credits`), or on 32 paths that the sender chooses (`messages_nscc`)."
+            "One path (`static`), a hash of 1, 4 or 16 connections (`ecmp`, `ecmp_4`, `ecmp_16`), moved by queues "
+            "(`adaptive`), or packet by packet, with Linux' detection of losses (`spray_rack`), without, or by a "
+            "transport of messages and its control (`messages...`)."
         ),
     )
     failed_uplinks: Annotated[list[Count], Field(min_length=1), AfterValidator(each_once)] = Field(

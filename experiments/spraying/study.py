@@ -1,8 +1,6 @@
 """What does it buy whom to send the packets of one flow on all paths, beside ECMP and one path?
 
-Messages between hosts and steps of allreduces, each alone on the fabric, with all links and with uplinks failed.
-Sprayed packets overtake each other: what TCP takes for lost then is sent twice.
-"""
+Each load is alone on the fabric. Sprayed packets overtake each other: what TCP takes for lost then is sent twice."""
 
 from __future__ import annotations
 
@@ -37,9 +35,10 @@ class Spread(Case, name="{queueing}_{spreading}_{failed}_{load}", title="{load},
 
 def _play(session: Session, config: SprayingConfig, case: Spread) -> dict[str, float]:
     own, ranks = case.in_config(config), session.live.fabric.computes
+    transport = case.spreading.transport(own.transport)
     session.use_routing(own.routing_of(case.spreading), case.spreading.value)
+    session.use_transport(transport)
     session.use_reordering(own.transport.reordering if case.spreading.tolerates_reordering else None)
-    session.use_messages(case.spreading.of_messages(own.transport.messages))
     session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.queues.marking)
     session.use_queueing(case.queueing)
     stage, settle_s, failed = session.stage, own.settle_s(case.failed), own.failing(session.live.fabric, case.failed)
@@ -50,7 +49,7 @@ def _play(session: Session, config: SprayingConfig, case: Spread) -> dict[str, f
     flows = flows_of(own.messages(stage.fabric, case.load), case.spreading.flows, settle_s)
     job = SizedFlowsJob(stage, flows, own.patience, ServiceLevel.OTHER)
     play_case(session, case, [job], settle_s, failed)
-    return job.said if case.spreading.of_messages(own.transport.messages) else {}
+    return job.said if transport.kind == "messages" else {}
 
 
 def _measure(played: Played[Spread, SprayingConfig]) -> dict[str, float]:
@@ -76,7 +75,6 @@ STUDY = Study[Spread, SprayingConfig](
         Measure("time_s", "time from the first message's start to the last one's end; of the allreduce", Better.LESS),
         Measure("p50_s", "time of a connection's part of a message, or of the allreduce, median", Better.LESS),
         Measure("of_bound_fraction", "the time that the busiest NIC needs, over the time it took", Better.MORE),
-        Measure("naks", "packets of messages whose payload switches cut off", Better.LESS),
         UNEVEN,
     ),
     answer=Answer(
