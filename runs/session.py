@@ -327,18 +327,15 @@ class Session:
             self.live.use_routing(routing)
             self._meter.forget_census()
 
-    def use_reordering(self, reordering: int | None) -> None:
-        """Let TCP of connections that are made from now on take a packet for lost after so many later ones; None: as
-        Linux does by itself; and queue pairs with selective repeat likewise, None: after one."""
-        self.live.emulation.set_in_hosts(sysctls(reordering))
-        self.use_transport(self.settings.transport.model_copy(update={"reordering": reordering}))
-
     def use_queue_pairs(self, config: QueuePairConfig) -> None:
         """Let queue pairs that are made from now on be so."""
         self.use_transport(self.settings.transport.model_copy(update={"queue_pairs": config}))
 
     def use_transport(self, transport: TransportConfig) -> None:
-        """Let this carry the data of jobs that start from now on; RDMA only where the run's config has it."""
+        """Let this carry the data of jobs that start from now on, RDMA only where the run's config has it. Connections
+        that are made from now on, TCP's and queue pairs, take packets for lost as it says."""
+        if transport.reordering != self.settings.transport.reordering:
+            self.live.emulation.set_in_hosts(sysctls(transport.reordering))
         self.settings = replace(self.settings, transport=transport)
         if transport.is_rdma:
             queue_pairs.use(transport.queue_pairs, transport.reordering)

@@ -61,7 +61,9 @@ class Spreading(Enum):
         return self.policy.sprays and self is not Spreading.SPRAY_RACK
 
     def transport(self, config: TransportConfig) -> TransportConfig:
-        """Return what carries messages, which is the run's own unless it is of messages."""
+        """Return what carries messages: the run's own, unless it is of messages, which knows of reordering if packets
+        are sprayed."""
+        config = config.model_copy(update={} if self.tolerates_reordering else {"reordering": None})
         if self not in _CONTROLS:
             return config
         paths = config.messages.paths if self.policy.sprays else max(config.messages.paths, _PATHS)
@@ -186,6 +188,10 @@ class SprayingConfig(QueueingsConfig):
         """Return the routing with that policy, whose draws are those of the run's seed."""
         update = {"policy": spreading.policy, "hash_seed": (self.routing.hash_seed + self.seed) % 2**16}
         return self.routing.model_copy(update=update)
+
+    def answers(self, queueing: Queueing, failed: int) -> bool:
+        """Return whether the answer tells of a case: of the first queueing, with all links."""
+        return queueing is self.queueings[0] and not failed
 
     def controls_in(self, queueing: Queueing) -> dict[ServiceLevel, str]:
         """Return the congestion control of each service level in a queueing."""

@@ -38,7 +38,6 @@ def _play(session: Session, config: SprayingConfig, case: Spread) -> dict[str, f
     transport = case.spreading.transport(own.transport)
     session.use_routing(own.routing_of(case.spreading), case.spreading.value)
     session.use_transport(transport)
-    session.use_reordering(own.transport.reordering if case.spreading.tolerates_reordering else None)
     session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.queues.marking)
     session.use_queueing(case.queueing)
     stage, settle_s, failed = session.stage, own.settle_s(case.failed), own.failing(session.live.fabric, case.failed)
@@ -59,8 +58,7 @@ def _measure(played: Played[Spread, SprayingConfig]) -> dict[str, float]:
     return {
         "time_s": took_s,
         "p50_s": nearest_ranks((rows["ended_s"] - rows["started_s"]).to_numpy(), 50)[0],
-        **played.packets(*(one.name for one in PACKETS)),
-        **played.counted,
+        **(played.packets(*(one.name for one in PACKETS)) | played.counted),
         "of_bound_fraction": played.config.least_s(played.fabric, case.load) / took_s,
         **({} if case.failed else {UNEVEN.name: unevenness(played.fabric, played.session.table("ports"), whole_s)}),
     }
@@ -83,9 +81,7 @@ STUDY = Study[Spread, SprayingConfig](
         by="{load}",
         ends=lambda one: -one["of_bound_fraction"],
         between=" to ",
-        rows=lambda found: [
-            one for one in found.outcomes if not one.case.failed and one.case.queueing is found.config.queueings[0]
-        ],
+        rows=lambda found: [one for one in found.outcomes if found.config.answers(one.case.queueing, one.case.failed)],
     ),
     tables=(
         CaseTable(

@@ -93,8 +93,11 @@ def test_what_does_not_fit_is_refused(overrides: list[str], said: str) -> None:
 def test_messages_have_their_control_and_all_else_what_the_run_has() -> None:
     own = config("transport.kind=verbs", "transport.messages.timeout=2 ms").transport
     kinds = {one: one.transport(own) for one in Spreading}
-    assert {one.value for one, found in kinds.items() if found != own} == {
+    assert {one.value for one, found in kinds.items() if found.kind == "messages"} == {
         *("messages", "messages_credits", "messages_nscc")
+    }
+    assert {one.value for one, found in kinds.items() if found.reordering == own.reordering} == {
+        *("spray", "round_robin", "entropy", "messages", "messages_credits")
     }
     nscc = kinds[Spreading.MESSAGES_NSCC]
     assert (nscc.kind, nscc.messages.control, nscc.messages.timeout) == ("messages", Control.NSCC, 0.002)
@@ -102,6 +105,6 @@ def test_messages_have_their_control_and_all_else_what_the_run_has() -> None:
 
 
 def test_an_uplink_that_fails_keeps_what_part_of_its_rate_is_asked_for() -> None:
-    (down,), (slow,) = (config(f"failed_rate={part}").failing(FABRIC, 1).failures for part in (0, 0.5))
+    (down,), (slow,) = (config(f"failed_rate={part}").failing(FABRIC, 1).events for part in (0, 0.5))
     assert down.state == LinkState(up=False)
     assert slow.state == LinkState(rate_fraction=0.5)
