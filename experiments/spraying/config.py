@@ -15,6 +15,7 @@ from fabric.config import SizeBytes, TimeS
 from fabric.failures.schedule import Failure, FailureSchedule, LinkState
 from fabric.model.identity import Role
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
+from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, each_once
 from runs.phase_lengths import PhaseLengths
@@ -188,6 +189,10 @@ class SprayingConfig(QueueingsConfig):
         """Return the routing with that policy, whose draws are those of the run's seed."""
         update = {"policy": spreading.policy, "hash_seed": (self.routing.hash_seed + self.seed) % 2**16}
         return self.routing.model_copy(update=update)
+
+    def marking_for(self, spreading: Spreading) -> Marking | None:
+        """Return how switches mark: only for messages whose sender heeds marks."""
+        return self.queues.marking if spreading is Spreading.MESSAGES_NSCC else None
 
     def answers(self, queueing: Queueing, failed: int) -> bool:
         """Return whether the answer tells of a case: of the first queueing, with all links."""

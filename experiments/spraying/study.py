@@ -38,7 +38,7 @@ def _play(session: Session, config: SprayingConfig, case: Spread) -> dict[str, f
     transport = case.spreading.transport(own.transport)
     session.use_routing(own.routing_of(case.spreading), case.spreading.value)
     session.use_transport(transport)
-    session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.queues.marking)
+    session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.marking_for(case.spreading))
     session.use_queueing(case.queueing)
     stage, settle_s, failed = session.stage, own.settle_s(case.failed), own.failing(session.live.fabric, case.failed)
     if case.load.is_collective:

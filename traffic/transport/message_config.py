@@ -54,5 +54,5 @@ class MessageConfig(Strict):
         ),
     )
     round_trip: Annotated[TimeS, Field(ge=1e-9, le=10)] = Field(
-        default=15e-6, description="Round trip through empty queues, by which `nscc` knows delay."
+        default=14e-6, description="Round trip through empty queues, by which `nscc` knows delay."
     )

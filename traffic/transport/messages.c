@@ -432,43 +432,60 @@ static void see_what_is_lost(struct connection *it, const struct header *header)
 	}
 }
 
-/* NSCC, as Ultra Ethernet 1.0 has it (3.6.13) and htsim's uec.cpp, in bytes: a packet that was not marked and not delayed
- * grows the window in proportion to how little it was delayed, one that was delayed only grows it fairly, a marked one that
- * was delayed shrinks it; one marked but not delayed is for REPS alone. Quick adapt: once a round trip, if much was trimmed
- * or delayed by four targets, the window becomes what came through in it. */
-static void nscc_adapt(struct connection *it, uint64_t delay_ns)
+/* NSCC of Ultra Ethernet 1.0, with the constants of UEC's htsim (uec.cpp, initNsccParams), in bytes: a packet that was neither
+ * marked nor delayed for the target grows the window in proportion to what is left of the target, and fairly; one that was
+ * delayed only, fairly; a marked one that was delayed shrinks it, once a round trip; one marked but not delayed is for REPS
+ * alone. While there is no delay for a whole window, it grows by a quarter of what comes. Quick adapt: once a round trip, if
+ * packets were trimmed, or delayed by four targets, the window becomes what came through in it. */
+#define REFERENCE_BYTES 150000. /* 100 Gbit/s times 12 us. */
+#define REFERENCE_NS 12000.
+#define NO_DELAY_NS 1000
+
+static void nscc_adapt(struct connection *it, double delay_ns, double payload)
 {
 	const struct options *options = &it->port->options;
-	uint64_t came = it->acknowledged - it->adapt_acknowledged;
 
-	if (it->first < it->adapt_order)
+	if (it->first < it->adapt_number)
 		return;
 	if (it->trims_since || delay_ns > 4 * options->target_ns)
-		it->window = least(it->window, most_of(came, it->port->payload_bytes));
+		it->window = least(it->window, most_of(it->acknowledged - it->adapt_acknowledged, payload));
 	it->trims_since = 0;
-	it->adapt_order = it->next;
+	it->adapt_number = it->next;
 	it->adapt_acknowledged = it->acknowledged;
 }
 
-static void nscc(struct connection *it, uint64_t bytes, uint64_t trip_ns, bool marked)
+static void nscc_grow(struct connection *it, double bytes, double delay_ns, double payload, double scale)
+{
+	double target_ns = it->port->options.target_ns, share = bytes / it->window;
+
+	it->undelayed = delay_ns < NO_DELAY_NS ? it->undelayed + bytes : 0;
+	if (it->undelayed > it->window) {
+		it->window += .25 * scale * bytes;
+		return;
+	}
+	it->window += 5 * scale * payload * share;
+	if (delay_ns < target_ns)
+		it->window += 4 * scale * payload * (target_ns - delay_ns) / REFERENCE_NS * share;
+}
+
+static void nscc(struct connection *it, double bytes, uint64_t trip_ns, bool marked)
 {
 	const struct options *options = &it->port->options;
-	double payload = it->port->payload_bytes, target = options->target_ns;
-	double bdp = (double)options->rate_bps / 8e9 * options->trip_ns;
-	double delay = trip_ns > options->trip_ns ? trip_ns - options->trip_ns : 0, share = bytes / it->window;
+	double payload = it->port->payload_bytes, target_ns = options->target_ns;
+	double bdp_bytes = options->rate_bps / 8e9 * options->trip_ns, most_bytes = 1.5 * bdp_bytes + payload;
+	double delay_ns = trip_ns > options->trip_ns ? trip_ns - options->trip_ns : 0;
 
-	nscc_adapt(it, delay);
-	if (!marked && delay < target)
-		it->window += share * (4 * payload * (target - delay) / target) + share * .25 * payload;
-	else if (!marked)
-		it->window += share * .25 * payload;
-	else if (delay >= target && it->first >= it->gate_order) {
-		double cut = .8 * (delay - target) / delay;
+	nscc_adapt(it, delay_ns, payload);
+	if (!marked)
+		nscc_grow(it, bytes, delay_ns, payload, bdp_bytes / REFERENCE_BYTES);
+	else if (delay_ns >= target_ns && it->first >= it->cut_number) {
+		double cut = .8 * (delay_ns - target_ns) / delay_ns;
 
 		it->window *= cut < .5 ? 1 - cut : .5;
-		it->gate_order = it->next;
+		it->cut_number = it->next;
+		it->undelayed = 0;
 	}
-	it->window = it->window < payload ? payload : it->window > 1.5 * bdp + payload ? 1.5 * bdp + payload : it->window;
+	it->window = it->window < payload ? payload : it->window > most_bytes ? most_bytes : it->window;
 }
 
 static void see_path(struct connection *it, const struct header *header, uint64_t now_ns, uint64_t bytes)

@@ -90,7 +90,8 @@ struct connection {
 	double window;
 	uint16_t good[8];
 	uint32_t goods, good_next;
-	uint64_t gate_order, adapt_order, adapt_acknowledged, trims_since;
+	uint64_t cut_number, adapt_number, adapt_acknowledged, trims_since; /* Packets, until which it is not done again. */
+	double undelayed; /* Bytes that came without delay, in a row. */
 	/* Inward: packets, bytes in order, bytes that the program has taken. */
 	uint64_t expected, highest, arrived, complete, received, told, wanted, given;
 	uint64_t asked_until; /* Packets before this one are answered each. */

@@ -39,8 +39,8 @@ _SOURCES = [Path(__file__).with_name(name) for name in ("messages.c", "messages_
 _INCLUDES = [Path(__file__).with_name("messages.h")]
 _HEADERS_BYTES = 28 + 56
 """IPv4, UDP and ``struct header``."""
-_TARGET = 0.75
-"""The delay in queues that NSCC aims at, over the round trip (htsim's ``uec.cpp``, with trimming)."""
+_TARGET_NS = 6000
+"""The delay in queues that NSCC aims at (htsim's ``uec.cpp``)."""
 
 
 class Options(ctypes.Structure):
@@ -121,7 +121,7 @@ def options_of(transport: MessageTransport) -> Options:
         data_tos=transport.options.level.tos,
         control_tos=ServiceLevel.CONTROL.tos if transport.answers_ahead else transport.options.level.tos,
         timeout_ns=round(config.timeout * 1e9),
-        target_ns=round(config.round_trip * _TARGET * 1e9),
+        target_ns=_TARGET_NS,
         trip_ns=round(config.round_trip * 1e9),
     )
 
