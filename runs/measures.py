@@ -10,13 +10,19 @@ from traffic.measures import OPERATIONS
 PACKETS = (
     Measure("sent_packets", "packets that hosts sent in the phase"),
     Measure("drops_packets", "packets that queues dropped in the phase", Better.LESS),
-    Measure("retransmissions", "segments that TCP, and frames that RDMA, sent again in the phase", Better.LESS),
+    Measure(
+        "retransmissions",
+        "segments that TCP, frames that RDMA, and packets that messages sent again in the phase",
+        Better.LESS,
+    ),
     Measure("sent_twice", "those sent again in the phase that had arrived", Better.LESS),
     Measure("overtaking", "segments that came to a receiver before one that was sent earlier, in the phase"),
-    Measure("timeouts", "timeouts of TCP and of queue pairs in the phase", Better.LESS),
+    Measure("timeouts", "timeouts of TCP and of queue pairs, and probes of messages, in the phase", Better.LESS),
 )
 QUEUE_PAIRS = (
-    Measure("naks", "negative acknowledgements that came to queue pairs in the phase", Better.LESS),
+    Measure(
+        "naks", "negative acknowledgements that came to queue pairs, and of trimmed packets, in the phase", Better.LESS
+    ),
     Measure("cnps", "congestion notification packets that came to queue pairs in the phase"),
 )
 SHARED: tuple[Measure, ...] = (

@@ -22,7 +22,7 @@ from fabric.measure.live_file import LivePhase
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.sampling import Series
 from fabric.measure.verdict import Check, Verdict
-from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
+from fabric.model.lanes import Acknowledgements, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from fabric.records.calibration import LinkCalibration
@@ -48,6 +48,7 @@ from traffic.dcqcn import DcqcnConfig
 from traffic.job import FiniteJob, Job, Records, Stage
 from traffic.transport import queue_pairs
 from traffic.transport.connection import SocketOptions, Transport
+from traffic.transport.messages import MessageTransport, nic_of
 from traffic.transport.queue_pairs import QueuePairConfig
 from traffic.transport.reordering import TransportConfig, sysctls
 from traffic.transport.tcp import TcpTransport
@@ -106,9 +107,16 @@ class RunSettings:
             live_file=live_file,
         )
 
-    @property
-    def make_transport(self) -> Callable[[SocketOptions], Transport]:
-        """What carries the data of jobs that start now."""
+    def make_transport(self, fabric: Fabric, queueing: Queueing) -> Callable[[SocketOptions], Transport]:
+        """Return what carries the data of jobs that start now on a fabric."""
+        if self.transport.kind == "messages":
+            return partial(
+                MessageTransport,
+                config=self.transport.messages,
+                nic=nic_of(fabric),
+                reordering=self.transport.reordering,
+                answers_ahead=queueing is Queueing.TRIMMED or self.queues.acknowledgements is Acknowledgements.CONTROL,
+            )
         return partial(VerbsTransport, pairs=self.transport.queue_pairs) if self.transport.is_rdma else TcpTransport
 
 
@@ -256,7 +264,7 @@ class Session:
             logs=self.live.logs,
             failing_hosts=failing_hosts(self.failures),
             rotten_hosts=rotten_hosts(self.failures),
-            make_transport=self.settings.make_transport,
+            make_transport=self.settings.make_transport(self.live.fabric, self.queueing),
         )
 
     @property
@@ -319,17 +327,15 @@ class Session:
             self.live.use_routing(routing)
             self._meter.forget_census()
 
-    def use_reordering(self, reordering: int | None) -> None:
-        """Let TCP of connections that are made from now on take a packet for lost after so many later ones; None: as
-        Linux does by itself; and queue pairs with selective repeat likewise, None: after one."""
-        self.live.emulation.set_in_hosts(sysctls(reordering))
-        self._use_transport(self.settings.transport.model_copy(update={"reordering": reordering}))
-
     def use_queue_pairs(self, config: QueuePairConfig) -> None:
         """Let queue pairs that are made from now on be so."""
-        self._use_transport(self.settings.transport.model_copy(update={"queue_pairs": config}))
+        self.use_transport(self.settings.transport.model_copy(update={"queue_pairs": config}))
 
-    def _use_transport(self, transport: TransportConfig) -> None:
+    def use_transport(self, transport: TransportConfig) -> None:
+        """Let this carry the data of jobs that start from now on, RDMA only where the run's config has it. Connections
+        that are made from now on, TCP's and queue pairs, take packets for lost as it says."""
+        if transport.reordering != self.settings.transport.reordering:
+            self.live.emulation.set_in_hosts(sysctls(transport.reordering))
         self.settings = replace(self.settings, transport=transport)
         if transport.is_rdma:
             queue_pairs.use(transport.queue_pairs, transport.reordering)

@@ -21,7 +21,7 @@ class HeadOfLineConfig(QueueingsConfig):
     """The queueings, how often each is played, and how long."""
 
     queueings: Choices[Queueing] = Field(
-        default_factory=lambda: list(Queueing),
+        default_factory=lambda: [one for one in Queueing if one is not Queueing.TRIMMED],
         description="The queueings to play, in this order: the same load in each.",
     )
     repeats: Annotated[int, Field(ge=1, le=1000)] = Field(

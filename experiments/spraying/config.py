@@ -12,9 +12,10 @@ from pydantic import AfterValidator, Field
 from controllers.planning.policies import ADAPTIVE, ECMP, ENTROPY, ROUND_ROBIN, SPRAY, STATIC, Policy
 from controllers.routing import Repair, Routing
 from fabric.config import SizeBytes, TimeS
-from fabric.failures.schedule import Failure, FailureSchedule
+from fabric.failures.schedule import Failure, FailureSchedule, LinkState
 from fabric.model.identity import Role
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
+from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, each_once
 from runs.phase_lengths import PhaseLengths
@@ -23,6 +24,8 @@ from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.collectives.nccl import NcclConfig
 from traffic.flows.messages import Message, all_to_all, bound_s, incast, permuted
 from traffic.metrics import ideal_algbw, payload_fraction
+from traffic.transport.message_config import Control
+from traffic.transport.reordering import TransportConfig
 
 _LEAST_S = 0.001
 
@@ -39,6 +42,9 @@ class Spreading(Enum):
     SPRAY = "spray"
     ROUND_ROBIN = "round_robin"
     ENTROPY = "entropy"
+    MESSAGES = "messages"
+    MESSAGES_CREDITS = "messages_credits"
+    MESSAGES_NSCC = "messages_nscc"
 
     @property
     def policy(self) -> Policy:
@@ -52,8 +58,18 @@ class Spreading(Enum):
 
     @property
     def tolerates_reordering(self) -> bool:
-        """Whether TCP is told that packets overtake each other."""
+        """Whether the transport is told that packets overtake each other."""
         return self.policy.sprays and self is not Spreading.SPRAY_RACK
+
+    def transport(self, config: TransportConfig) -> TransportConfig:
+        """Return what carries messages: the run's own, unless it is of messages, which knows of reordering if packets
+        are sprayed."""
+        config = config.model_copy(update={} if self.tolerates_reordering else {"reordering": None})
+        if self not in _CONTROLS:
+            return config
+        paths = config.messages.paths if self.policy.sprays else max(config.messages.paths, _PATHS)
+        messages = config.messages.model_copy(update={"control": _CONTROLS[self], "paths": paths})
+        return config.model_copy(update={"kind": "messages", "messages": messages})
 
     @property
     def words(self) -> str:
@@ -71,12 +87,25 @@ _POLICIES = {
     Spreading.SPRAY: SPRAY,
     Spreading.ROUND_ROBIN: ROUND_ROBIN,
     Spreading.ENTROPY: ENTROPY,
+    Spreading.MESSAGES: SPRAY,
+    Spreading.MESSAGES_CREDITS: SPRAY,
+    Spreading.MESSAGES_NSCC: ECMP,
 }
+_CONTROLS = {
+    Spreading.MESSAGES: Control.LINE,
+    Spreading.MESSAGES_CREDITS: Control.CREDITS,
+    Spreading.MESSAGES_NSCC: Control.NSCC,
+}
+_PATHS = 32
+"""Of a sender that chooses them by marks."""
 _WORDS = {
     Spreading.ECMP: "ECMP, 1 flow",
     Spreading.ECMP_4: "ECMP, 4 flows",
     Spreading.ECMP_16: "ECMP, 16 flows",
     Spreading.SPRAY_RACK: "spray, RACK",
+    Spreading.MESSAGES: "messages, line",
+    Spreading.MESSAGES_CREDITS: "messages, credits",
+    Spreading.MESSAGES_NSCC: "messages, NSCC",
 }
 
 
@@ -117,14 +146,18 @@ class SprayingConfig(QueueingsConfig):
     spreadings: Choices[Spreading] = Field(
         default_factory=lambda: list(Spreading),
         description=(
-            "How messages are spread: one path (`static`), a hash of 1, 4 or 16 connections (`ecmp`, `ecmp_4`, "
-            "`ecmp_16`), moved by queues (`adaptive`), or packet by packet, with Linux' detection of losses "
-            "(`spray_rack`) or `transport.reordering`."
+            "One path (`static`), a hash of 1, 4 or 16 connections (`ecmp`, `ecmp_4`, `ecmp_16`), moved by queues "
+            "(`adaptive`), or packet by packet, with Linux' detection of losses (`spray_rack`), without, or by a "
+            "transport of messages and its control (`messages...`)."
         ),
     )
     failed_uplinks: Annotated[list[Count], Field(min_length=1), AfterValidator(each_once)] = Field(
         default_factory=lambda: [0, 1],
         description="How many uplinks of the first leaf fail before messages are sent; each number is played.",
+    )
+    failed_rate: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="What part of its rate an uplink that fails keeps; 0: it has no carrier, and none uses it.",
     )
     loads: Choices[Load] = Field(default_factory=lambda: list(Load), description="What plays, each by itself.")
     message: Annotated[SizeBytes, Field(ge=1, le=2**36)] = Field(
@@ -157,6 +190,14 @@ class SprayingConfig(QueueingsConfig):
         update = {"policy": spreading.policy, "hash_seed": (self.routing.hash_seed + self.seed) % 2**16}
         return self.routing.model_copy(update=update)
 
+    def marking_for(self, spreading: Spreading) -> Marking | None:
+        """Return how switches mark: only for messages whose sender heeds marks."""
+        return self.queues.marking if spreading is Spreading.MESSAGES_NSCC else None
+
+    def answers(self, queueing: Queueing, failed: int) -> bool:
+        """Return whether the answer tells of a case: of the first queueing, with all links."""
+        return queueing is self.queueings[0] and not failed
+
     def controls_in(self, queueing: Queueing) -> dict[ServiceLevel, str]:
         """Return the congestion control of each service level in a queueing."""
         return dict.fromkeys(DATA_LEVELS, self.lossless_control if queueing.is_lossless else self.lossy_control)
@@ -185,7 +226,8 @@ class SprayingConfig(QueueingsConfig):
     def failing(self, fabric: Fabric, count: int) -> FailureSchedule:
         """Return that so many uplinks of the first leaf fail at once, for good."""
         uplinks = fabric.uplinks_of(fabric.with_role(Role.LEAF)[0])[:count]
-        return FailureSchedule.of([Failure(fabric.link_at[port], 0.0, math.inf) for port in uplinks])
+        state = LinkState(rate_fraction=self.failed_rate) if self.failed_rate else LinkState(up=False)
+        return FailureSchedule.of([Failure(fabric.link_at[port], 0.0, math.inf, state) for port in uplinks])
 
     @property
     def controls_played(self) -> dict[str, str]:

@@ -1,8 +1,6 @@
 """What does it buy whom to send the packets of one flow on all paths, beside ECMP and one path?
 
-Messages between hosts and steps of allreduces, each alone on the fabric, with all links and with uplinks failed.
-Sprayed packets overtake each other: what TCP takes for lost then is sent twice.
-"""
+Each load is alone on the fabric. Sprayed packets overtake each other: what TCP takes for lost then is sent twice."""
 
 from __future__ import annotations
 
@@ -35,19 +33,22 @@ class Spread(Case, name="{queueing}_{spreading}_{failed}_{load}", title="{load},
     load: Load = axis("loads")
 
 
-def _play(session: Session, config: SprayingConfig, case: Spread) -> None:
+def _play(session: Session, config: SprayingConfig, case: Spread) -> dict[str, float]:
     own, ranks = case.in_config(config), session.live.fabric.computes
+    transport = case.spreading.transport(own.transport)
     session.use_routing(own.routing_of(case.spreading), case.spreading.value)
-    session.use_reordering(own.transport.reordering if case.spreading.tolerates_reordering else None)
-    session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.queues.marking)
+    session.use_transport(transport)
+    session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.marking_for(case.spreading))
     session.use_queueing(case.queueing)
     stage, settle_s, failed = session.stage, own.settle_s(case.failed), own.failing(session.live.fabric, case.failed)
     if case.load.is_collective:
-        job = NcclJob(stage, own.nccl, ranks) if case.load is Load.RING else HFReduceJob(stage, own.hfreduce, ranks)
-        play_steps(session, case.name, case.title, job, after_s=settle_s, schedule=failed)
-    else:
-        flows = flows_of(own.messages(stage.fabric, case.load), case.spreading.flows, settle_s)
-        play_case(session, case, [SizedFlowsJob(stage, flows, own.patience, ServiceLevel.OTHER)], settle_s, failed)
+        step = NcclJob(stage, own.nccl, ranks) if case.load is Load.RING else HFReduceJob(stage, own.hfreduce, ranks)
+        play_steps(session, case.name, case.title, step, after_s=settle_s, schedule=failed)
+        return {}
+    flows = flows_of(own.messages(stage.fabric, case.load), case.spreading.flows, settle_s)
+    job = SizedFlowsJob(stage, flows, own.patience, ServiceLevel.OTHER)
+    play_case(session, case, [job], settle_s, failed)
+    return job.said if transport.kind == "messages" else {}
 
 
 def _measure(played: Played[Spread, SprayingConfig]) -> dict[str, float]:
@@ -57,7 +58,7 @@ def _measure(played: Played[Spread, SprayingConfig]) -> dict[str, float]:
     return {
         "time_s": took_s,
         "p50_s": nearest_ranks((rows["ended_s"] - rows["started_s"]).to_numpy(), 50)[0],
-        **played.packets(*(one.name for one in PACKETS)),
+        **(played.packets(*(one.name for one in PACKETS)) | played.counted),
         "of_bound_fraction": played.config.least_s(played.fabric, case.load) / took_s,
         **({} if case.failed else {UNEVEN.name: unevenness(played.fabric, played.session.table("ports"), whole_s)}),
     }
@@ -80,9 +81,7 @@ STUDY = Study[Spread, SprayingConfig](
         by="{load}",
         ends=lambda one: -one["of_bound_fraction"],
         between=" to ",
-        rows=lambda found: [
-            one for one in found.outcomes if not one.case.failed and one.case.queueing is found.config.queueings[0]
-        ],
+        rows=lambda found: [one for one in found.outcomes if found.config.answers(one.case.queueing, one.case.failed)],
     ),
     tables=(
         CaseTable(
@@ -90,7 +89,7 @@ STUDY = Study[Spread, SprayingConfig](
             "in {queueing|once}, load {load}, spread {spreading}, links {failed}, time {time_s}, of NICs "
             "{of_bound_fraction|.0%}, median {p50_s}, busiest uplink {uplinks_most_ratio|.2f x}, "
             "overtaking {overtaking}, sent again {retransmissions}, twice {sent_twice}, drops {drops_packets}, "
-            "timeouts {timeouts}",
+            "trimmed {naks}, timeouts {timeouts}",
             "of NICs: the time that the busiest NIC needs over the time taken; busiest uplink: over the mean of its "
             "leaf; overtaking: segments that came before an earlier one; twice: of those sent again, what had arrived",
         ),

@@ -206,7 +206,7 @@ class Emulation:
 
     def _provide(self, plan: LanePlan) -> None:
         """Make what queues are made of known to the kernel. Raises EmulationError if it cannot be had."""
-        if plan.queueing.is_lossless:
+        if plan.queueing.is_of_vl:
             lossless.provide()
             return
         if self.datapath is Datapath.USERSPACE:
@@ -218,7 +218,7 @@ class Emulation:
     def _send_to_switches(self, plan: LanePlan, make: MakeQueues) -> None:
         with Netlink() as link:
             link.send(self._requests(self.ports_of_switches(self.number), plan, make))
-            self._uncharge(link, not plan.queueing.is_lossless)
+            self._uncharge(link, not plan.queueing.is_of_vl)
 
     def _send_to_hosts(self, plan: LanePlan, make: MakeQueues) -> None:
         for host in self.hosts_of(self.number):
@@ -442,11 +442,11 @@ def _emulate_part(parts: Partition, number: int, plan: LanePlan, log_directory: 
         net = FabricNet(fabric) if number == 0 else None
         emulation = Emulation(fabric, plan, switches, net, indices, draws=draws, partition=parts, number=number)
         emulation._provide(plan)
-        if not plan.queueing.is_lossless:
+        if not plan.queueing.is_of_vl:
             emulation._send_to_hosts(plan, install_requests)
     insides.add_bridges(switches, fabric, parts.hosts_of(number))
     emulation._send_to_switches(plan, install_requests)  # Open vSwitch would take away what it finds on a new port.
-    if plan.queueing.is_lossless:  # What a host's end may send is what the switch's has room for.
+    if plan.queueing.is_of_vl:  # What a host's end may send is what the switch's has room for.
         emulation._send_to_hosts(plan, install_requests)
     inside.name_hosts(_names(fabric))
     programs.describe_nics(

@@ -39,7 +39,7 @@ def faults(fabric: Fabric, queueings: Sequence[Queueing]) -> Iterator[str]:
     if fabric.inside is None:
         return
     for queueing in queueings:
-        if not queueing.is_lossless:
+        if not queueing.is_of_vl:
             limits = f"the limits of its nodes ({fabric.inside.name}) are budgets, which only ports of vl draw on"
             yield f"topology.node: queueing {queueing.value} cannot have it: {limits}; use lossless or lossless_lanes"
 

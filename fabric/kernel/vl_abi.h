@@ -5,7 +5,7 @@
 
 #include <linux/types.h>
 
-#define VL_VERSION 5
+#define VL_VERSION 6
 #define VL_LANES 16	/* InfiniBand's: data lanes 0 to 14 and 15 */
 #define VL_MANAGEMENT_LANE 15	/* before all others, and never subject to flow control */
 #define VL_DSCPS 64
@@ -64,7 +64,9 @@ struct vl_port_options {
 	__u64 jitter_ns;	/* a frame waits up to so long, at random, before it may be sent; order stays */
 	__u64 watchdog_ns;	/* a lane that has stood still for so long drops what it has; 0: it never does */
 	__u32 paused;	/* a bit for each lane that the other end has stopped, whatever room it has */
-	__u32 reserved;
+	__u16 trim_bytes;	/* VL_LOSSY: to so many, of IP, a UDP datagram without checksum is cut that finds no room */
+	__u8 trim_dscp;	/* and it goes on with this DSCP; if trim_bytes is 0 it is dropped */
+	__u8 reserved;
 };
 _Static_assert(sizeof(struct vl_port_options) == 56, "vl_port_options");
 _Static_assert(__builtin_offsetof(struct vl_port_options, version) == 0, "vl_port_options.version");
@@ -78,7 +80,9 @@ _Static_assert(__builtin_offsetof(struct vl_port_options, return_ns) == 24, "vl_
 _Static_assert(__builtin_offsetof(struct vl_port_options, jitter_ns) == 32, "vl_port_options.jitter_ns");
 _Static_assert(__builtin_offsetof(struct vl_port_options, watchdog_ns) == 40, "vl_port_options.watchdog_ns");
 _Static_assert(__builtin_offsetof(struct vl_port_options, paused) == 48, "vl_port_options.paused");
-_Static_assert(__builtin_offsetof(struct vl_port_options, reserved) == 52, "vl_port_options.reserved");
+_Static_assert(__builtin_offsetof(struct vl_port_options, trim_bytes) == 52, "vl_port_options.trim_bytes");
+_Static_assert(__builtin_offsetof(struct vl_port_options, trim_dscp) == 54, "vl_port_options.trim_dscp");
+_Static_assert(__builtin_offsetof(struct vl_port_options, reserved) == 55, "vl_port_options.reserved");
 
 struct vl_entry {
 	__u8 lane;
@@ -150,8 +154,10 @@ struct vl_lane_stats {
 	__u64 most_buffered_bytes;
 	__u64 marked_bytes;	/* by this port */
 	__u64 marked_packets;
+	__u64 trimmed_bytes;	/* what this port cut off, */
+	__u64 trimmed_packets;	/* and of how many */
 };
-_Static_assert(sizeof(struct vl_lane_stats) == 216, "vl_lane_stats");
+_Static_assert(sizeof(struct vl_lane_stats) == 232, "vl_lane_stats");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, lane) == 0, "vl_lane_stats.lane");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, backlog_packets) == 4, "vl_lane_stats.backlog_packets");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, backlog_bytes) == 8, "vl_lane_stats.backlog_bytes");
@@ -168,6 +174,8 @@ _Static_assert(__builtin_offsetof(struct vl_lane_stats, buffered_bytes) == 184, 
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, most_buffered_bytes) == 192, "vl_lane_stats.most_buffered_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_bytes) == 200, "vl_lane_stats.marked_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_packets) == 208, "vl_lane_stats.marked_packets");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, trimmed_bytes) == 216, "vl_lane_stats.trimmed_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, trimmed_packets) == 224, "vl_lane_stats.trimmed_packets");
 
 struct vl_wait {
 	__u32 input_index;	/* of the interface by which frames came, */

@@ -12,6 +12,7 @@
 #include "vl_enqueue.h"
 #include "vl_frames.h"
 #include "vl_loss.h"
+#include "vl_trim.h"
 #include "vl_watchdog.h"
 
 #define VL_LATE_NS 200000	/* A frame that came here from a port of ours later than this was held by something. */
@@ -66,6 +67,11 @@ static int vl_enqueue_frame(struct sk_buff *frame, struct Qdisc *sch, struct vl_
 	enum vl_cause cause = vl_refusal(q, qdisc_dev(sch), lane, bytes);
 	struct vl_record *record = NULL;
 
+	if (cause == VL_DROP_LIMIT && vl_trim(q, lane, frame)) {
+		lane = vl_lane_of(&q->config, frame);
+		bytes = qdisc_pkt_len(frame);
+		cause = vl_refusal(q, qdisc_dev(sch), lane, bytes);
+	}
 	if (cause != VL_CAUSES)
 		return vl_refuse(frame, sch, input, lane, cause, to_free);
 	if (input || vl_is_controlled(q, lane)) {

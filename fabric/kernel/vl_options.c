@@ -46,6 +46,10 @@ static int vl_parse_port(struct vl_config *config, const struct nlattr *attribut
 		NL_SET_ERR_MSG(extack, "vl: unknown mode, no rate, or a delay, jitter or watchdog above 1 s");
 		return -EINVAL;
 	}
+	if (config->port.trim_dscp >= VL_DSCPS) {
+		NL_SET_ERR_MSG(extack, "vl: the DSCP of what is trimmed is above 63");
+		return -EINVAL;
+	}
 	config->control_lane = config->port.control_lane;
 	return 0;
 }

@@ -63,6 +63,8 @@ static void vl_fill_lane(const struct vl_sched *q, int number, u64 now_ns, struc
 		.most_buffered_bytes = buffer->most_buffered,
 		.marked_bytes = lane->marked_bytes,
 		.marked_packets = lane->marked_packets,
+		.trimmed_bytes = lane->trimmed_bytes,
+		.trimmed_packets = lane->trimmed_packets,
 	};
 	memcpy(stats->dropped_bytes, lane->dropped_bytes, sizeof(lane->dropped_bytes));
 	memcpy(stats->dropped_packets, lane->dropped_packets, sizeof(lane->dropped_packets));

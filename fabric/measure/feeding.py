@@ -69,7 +69,7 @@ class Feeder:
     """Keeps ports full, all from one thread: of several, one can keep the interpreter from the others."""
 
     def __init__(self, queueing: Queueing) -> None:
-        self._is_uncharged_by_delay = not (queueing.is_lossless or current_engine().has_own_kernel)
+        self._is_uncharged_by_delay = not (queueing.is_of_vl or current_engine().has_own_kernel)
         self._feeds: dict[int, Feed] = {}
         self._writable = select.poll()
         self._by_clock = False

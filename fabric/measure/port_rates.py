@@ -98,7 +98,7 @@ def _of_port(series: Series, columns: Sequence[int], port: Port, plan: LanePlan,
     whole = measured(_readings(series, columns), rate_bps, frame_s)
     if whole is not None:
         yield FullQueue(str(port), "", *whole, 1.0)
-    if plan.queueing.is_lossless or len(columns) == 1:
+    if plan.queueing.is_of_vl or len(columns) == 1:
         return
     lanes = {lane.number: lane for lane in plan.lanes}
     for column in columns:

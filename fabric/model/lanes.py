@@ -28,11 +28,14 @@ from fabric.model.marking import Marking
 CONTROL = "control"
 SHARED = "shared"
 LOSSLESS = "lossless"
+TRIMMED = "trimmed"
 MANAGEMENT = "management"
 MANAGEMENT_NUMBER = 16
 """The number of VL 15: a lane's number is that of its VL plus one."""
 MANAGEMENT_DSCP = 56
 """Class selector 7, network control (RFC 4594): data can never block it."""
+TRIMMED_BYTES = 84
+"""What a switch leaves of a trimmed IP packet: the headers of IPv4, UDP and of messages (``messages.h``)."""
 HIGH_LIMIT_BYTES = 4096
 """Bytes that the control lane may send between two frames of data, rounded up to frames: 62 acknowledgements."""
 
@@ -89,20 +92,28 @@ class PortLane(NamedTuple):
 
 
 class Queueing(str, Enum):
-    """How a port queues: one queue or lanes; frames without room are dropped, or not sent (lossless).
+    """How a port queues: one queue or lanes; frames without room are dropped, not sent (lossless), or trimmed.
 
     ``lossless`` has one data lane for everything, acknowledgements included, as InfiniBand's travel with data.
+    ``trimmed`` has one, too, and a control lane ahead of it: a datagram without room loses its payload, and what is
+    left goes there, with what carries its service level. Other frames are dropped.
     """
 
     SHARED = "shared"
     LANES = "lanes"
     LOSSLESS = "lossless"
     LOSSLESS_LANES = "lossless_lanes"
+    TRIMMED = "trimmed"
 
     @property
     def is_lossless(self) -> bool:
         """Whether a lane without room at the other end of its link is paused."""
         return self in (Queueing.LOSSLESS, Queueing.LOSSLESS_LANES)
+
+    @property
+    def is_of_vl(self) -> bool:
+        """Whether ports are of the qdisc ``vl``, links' delays included, instead of HTB and netem."""
+        return self.is_lossless or self is Queueing.TRIMMED
 
     @property
     def has_lanes(self) -> bool:
@@ -117,6 +128,7 @@ class Queueing(str, Enum):
             Queueing.LANES: "lanes",
             Queueing.LOSSLESS: "one lossless lane",
             Queueing.LOSSLESS_LANES: "lossless lanes",
+            Queueing.TRIMMED: "one trimmed queue",
         }
         return words[self]
 
@@ -237,7 +249,8 @@ class QueueConfig(Strict):
         default_factory=_default_lanes, description="The lanes of `lanes` and `lossless_lanes` queueing, by name."
     )
     shared_limit: Annotated[SizeBytes, Field(gt=0, lt=2**31)] = Field(
-        default=1024 * 1024, description="Largest backlog of the one queue at a switch's port, in `shared` queueing."
+        default=1024 * 1024,
+        description="Largest backlog of the one queue at a switch's port, in `shared` and `trimmed` queueing.",
     )
     shared_buffer: InputBuffer = Field(
         default_factory=InputBuffer, description="Input buffer of the one data lane, in `lossless` queueing."
@@ -415,7 +428,7 @@ class LanePlan:
         proportion to their shares. In lossless lanes, control goes first, by HIGH_LIMIT_BYTES between two frames of the
         others, which have the rest by their shares.
         """
-        if not self.queueing.is_lossless:
+        if not self.queueing.is_of_vl:
             return self._lent()
         if self.control is None:
             total = sum(lane.share for lane in self.with_share)
@@ -440,7 +453,9 @@ class LanePlan:
 def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:
     """Return the queues of a port: one for all service levels, or those of ``config.lanes``."""
     lanes = _lanes(config) if queueing.has_lanes else (_only_lane(config, queueing),)
-    if not queueing.is_lossless:
+    if queueing is Queueing.TRIMMED:
+        lanes = _trimmed_lanes(config)
+    if not queueing.is_of_vl:
         return LanePlan(queueing, lanes, jitter_frames=config.jitter, acknowledgements=config.acknowledgements)
     management = Lane(MANAGEMENT, MANAGEMENT_NUMBER, 0.0, 1.0, 0, ())
     return_ns = None if config.return_time is None else round(config.return_time * 1e9)
@@ -454,6 +469,15 @@ def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:
 def _only_lane(config: QueueConfig, queueing: Queueing) -> Lane:
     name = LOSSLESS if queueing.is_lossless else SHARED
     return Lane(name, 1, 1.0, 1.0, config.shared_limit, config.levels, config.shared_buffer, config.marking)
+
+
+def _trimmed_lanes(config: QueueConfig) -> tuple[Lane, ...]:
+    """Return the lane of data, and that of control and of what is left of trimmed packets."""
+    data = tuple(level for level in config.levels if level != ServiceLevel.CONTROL)
+    return (
+        Lane(TRIMMED, 1, 0.9, 1.0, config.shared_limit, data, None, config.marking),
+        Lane(CONTROL, 2, 0.1, 1.0, config.shared_limit, (ServiceLevel.CONTROL,)),
+    )
 
 
 def _lanes(config: QueueConfig) -> tuple[Lane, ...]:

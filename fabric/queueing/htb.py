@@ -85,7 +85,7 @@ class ShapedPort:
 
 def install_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
     """Return what builds a port's tree from nothing."""
-    if plan.queueing.is_lossless:
+    if plan.queueing.is_of_vl:
         return [vl.install(port.index, port.interface, _lossless_port(port, plan), port.draws)]
     default = _minor(plan.lane_of(ServiceLevel.OTHER))
     fifos = [_queue(port, lane) for lane in plan.lanes]
@@ -119,7 +119,7 @@ def _roots(port: ShapedPort, plan: LanePlan, default_minor: int) -> list[Request
 
 def rate_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
     """Return what gives a port's tree another rate; what waits in it stays, and what it holds of an input buffer."""
-    if plan.queueing.is_lossless:
+    if plan.queueing.is_of_vl:
         return [vl.change(port.index, port.interface, _lossless_port(port, plan), port.draws)]
     rate = port.rate_bps / 8
     link = HtbRates(rate, rate, port.burst_bytes, port.frame_bytes, 0)
@@ -166,7 +166,7 @@ def _filter_requests(port: ShapedPort, plan: LanePlan) -> list[Request]:
 def _filter_marks(plan: LanePlan) -> bool:
     """Whether it is the filter of ports that marks, since the kernel has no queue that does."""
     marks = any(lane.marking is not None for lane in plan.lanes)
-    return marks and not plan.queueing.is_lossless and not red.is_there(current_engine())
+    return marks and not plan.queueing.is_of_vl and not red.is_there(current_engine())
 
 
 def provide(plan: LanePlan) -> None:

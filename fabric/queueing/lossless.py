@@ -13,6 +13,7 @@ from fabric.errors import UsageError
 from fabric.model.lanes import (
     HIGH_LIMIT_BYTES,
     MANAGEMENT_DSCP,
+    TRIMMED_BYTES,
     FlowControl,
     InputBuffer,
     Lane,
@@ -31,6 +32,8 @@ from fabric.world.engines import current_engine
 from fabric.world.kernel_api import modules
 
 _MOST_WEIGHT = 255
+_OWN_QUEUE_BYTES = 2**30
+"""A NIC drops none of its host's own frames."""
 _FRAMES_IN_LOOP = 3
 """A frame holds room from the moment that it is begun to be sent until it has left the other end: two frames' times and
 the way there and back; one more, since room comes in whole frames."""
@@ -55,7 +58,7 @@ def why_not(engine: Engine) -> str | None:
 
 def require(engine: Engine, *queueings: Queueing) -> None:
     """Raise UsageError with the reason if one of these queueings cannot run in an engine on this machine."""
-    lossless = [queueing.value for queueing in queueings if queueing.is_lossless]
+    lossless = [queueing.value for queueing in queueings if queueing.is_of_vl]
     if lossless and (reason := why_not(engine)):
         raise UsageError(f"queueing {', '.join(lossless)} cannot run here: {reason}")
 
@@ -81,14 +84,14 @@ def lane_names(plan: LanePlan) -> dict[int, str]:
 
 
 def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False) -> vl.VlConfig:
-    """Return the port of a link under a lossless plan; ``marks``: it is a switch's, which also has
-    the watchdog."""
+    """Return the port of a link under a plan of ``vl``; ``marks``: it is a switch's, which also has the watchdog, and
+    trims."""
     control, ahead = plan.control, plan.for_acknowledgements
     lane_of_dscp = {level.dscp: vl_number(lane) for lane in plan.lanes for level in lane.levels}
     return vl.VlConfig(
         rate_bps=rate_bps,
         buffers={vl_number(lane): _buffer(plan, lane, marks) for lane in plan.lanes},
-        flow_control=vl.FlowControlMode[plan.flow_control.name],
+        flow_control=vl.FlowControlMode[plan.flow_control.name if plan.queueing.is_lossless else "LOSSY"],
         low=[vl.ArbitrationEntry(vl_number(lane), weight) for lane, weight in weights(plan).items()],
         high=[] if control is None else [vl.ArbitrationEntry(vl_number(control), 1)],
         high_limit=HIGH_LIMIT_BYTES // vl.HIGH_LIMIT_BYTES,
@@ -98,6 +101,8 @@ def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False
         delay_ns=delay_ns,
         return_ns=delay_ns if plan.return_ns is None else plan.return_ns,
         watchdog_ns=(plan.watchdog_ns or 0) if marks else 0,
+        trim_bytes=TRIMMED_BYTES if marks and plan.queueing is Queueing.TRIMMED else 0,
+        trim_dscp=ServiceLevel.CONTROL.dscp,
     )
 
 
@@ -109,6 +114,9 @@ def weights(plan: LanePlan) -> dict[Lane, int]:
 
 
 def _buffer(plan: LanePlan, lane: Lane, marks: bool) -> vl.LaneBuffer:
+    if not plan.queueing.is_lossless:
+        made = vl.LaneBuffer(limit_bytes=lane.limit_bytes if marks and lane.limit_bytes else _OWN_QUEUE_BYTES)
+        return made.marked(lane.marking) if marks and lane.marking is not None else made
     if lane.buffer is None:
         return vl.LaneBuffer()
     made = vl.LaneBuffer(credit_bytes=lane.buffer.credits)

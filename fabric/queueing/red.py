@@ -47,7 +47,7 @@ def queue(index: int, interface: str, minor: int, limit_bytes: int, marking: Mar
 
 def require(engine: Engine, queues: QueueConfig, *queueings: Queueing) -> None:
     """Raise UsageError with the reason if queues are to mark that cannot in an engine on this machine."""
-    dropping = [queueing.value for queueing in queueings if not queueing.is_lossless]
+    dropping = [queueing.value for queueing in queueings if not queueing.is_of_vl]
     if queues.marks and dropping and (reason := why_not(engine)):
         raise UsageError(f"queues.marking in the queueing {', '.join(dropping)}: {reason}")
 
@@ -73,7 +73,7 @@ def is_there(engine: Engine) -> bool:
 
 def require_datapath(engine: Engine, queueing: Queueing, marks: bool, frame_bytes: int) -> None:
     """Raise EmulationError if packets are switched in userspace, in frames that RED cannot mark and is to mark."""
-    if marks and not queueing.is_lossless and is_there(engine) and frame_bytes > _MARKED_IN_USERSPACE_BYTES:
+    if marks and not queueing.is_of_vl and is_there(engine) and frame_bytes > _MARKED_IN_USERSPACE_BYTES:
         raise EmulationError(
             f"queues.marking: frames of {frame_bytes} B that are switched in userspace cannot be marked by the "
             f"kernel's RED, which needs them below {_MARKED_IN_USERSPACE_BYTES} B, and BPF programs, which can, are "

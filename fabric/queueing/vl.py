@@ -76,6 +76,8 @@ class VlConfig:
     ``crosses``: the link leads to another guest of the run and delays by itself.
     ``watchdog_ns``: a lane that has stood still for so long drops what it has and what comes, until there has been room
     for as long again; 0: it never does. ``paused``: lanes that the other end has stopped, whatever room it has.
+    ``trim_bytes``: a UDP datagram that finds its lane full (LOSSY) is cut to so many bytes of its IP packet, and goes
+    on with ``trim_dscp``, in the lane of that; 0: it is dropped.
     """
 
     rate_bps: int
@@ -93,6 +95,8 @@ class VlConfig:
     crosses: bool = False
     watchdog_ns: int = 0
     paused: frozenset[int] = frozenset()
+    trim_bytes: int = 0
+    trim_dscp: int = 0
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -145,6 +149,8 @@ def _port_options(port: VlConfig) -> PortOptions:
         crosses=int(port.crosses),
         watchdog_ns=port.watchdog_ns,
         paused=sum(1 << lane for lane in port.paused),
+        trim_bytes=port.trim_bytes,
+        trim_dscp=port.trim_dscp,
     )
 
 
@@ -168,9 +174,11 @@ def _faults(port: VlConfig) -> Iterator[str]:
     for name, value in times.items():
         if not 0 <= value <= _MOST_DELAY_NS:
             yield f"{name} {value} ns must be between 0 and {_MOST_DELAY_NS}"
+    if not 0 <= port.trim_bytes < 2**16:
+        yield f"trimming to {port.trim_bytes} B must be between 0 and 65535"
     if not 0 <= port.high_limit <= HIGH_UNLIMITED:
         yield f"limit of high priority {port.high_limit} must be between 0 and {HIGH_UNLIMITED} (unlimited)"
-    for dscp in port.lane_of_dscp:
+    for dscp in [*port.lane_of_dscp, port.trim_dscp]:
         if not 0 <= dscp < vl_abi.DSCPS:
             yield f"DSCP {dscp} must be between 0 and {vl_abi.DSCPS - 1}"
     yield from _table_faults(port)

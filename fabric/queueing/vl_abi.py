@@ -17,7 +17,7 @@ from fabric.queueing.c_struct import U8, U16, U32, U64, Numbering, StructLayout,
 
 HEADER = Path(__file__).resolve().parents[1] / "kernel" / "vl_abi.h"
 
-VERSION = 5
+VERSION = 6
 LANES = 16
 MANAGEMENT_LANE = 15
 DSCPS = 64
@@ -80,7 +80,11 @@ class PortOptions:
     jitter_ns: Annotated[int, U64, "a frame waits up to so long, at random, before it may be sent; order stays"]
     watchdog_ns: Annotated[int, U64, "a lane that has stood still for so long drops what it has; 0: it never does"] = 0
     paused: Annotated[int, U32, "a bit for each lane that the other end has stopped, whatever room it has"] = 0
-    reserved: Annotated[int, U32] = 0
+    trim_bytes: Annotated[
+        int, U16, "VL_LOSSY: to so many, of IP, a UDP datagram without checksum is cut that finds no room"
+    ] = 0
+    trim_dscp: Annotated[int, U8, "and it goes on with this DSCP; if trim_bytes is 0 it is dropped"] = 0
+    reserved: Annotated[int, U8] = 0
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ class LaneStats:
     ``stalled_ns``: how long the link was free, a frame waited and there was no room; ``stalled_since_ns``: since when
     there has been none, 0 if there is. Of the other end's input buffer: ``buffer_bytes`` is its size, ``used_bytes``
     what of it is taken as far as this end knows, ``buffered_bytes`` what is in it. ``marked``: frames that this port
-    marked, those not yet marked by another.
+    marked, those not yet marked by another. ``trimmed``: frames that came for this lane and went on without payload.
     """
 
     lane: Annotated[int, U32]
@@ -156,6 +160,8 @@ class LaneStats:
     most_buffered_bytes: Annotated[int, U64]
     marked_bytes: Annotated[int, U64, "by this port"]
     marked_packets: Annotated[int, U64]
+    trimmed_bytes: Annotated[int, U64, "what this port cut off,"]
+    trimmed_packets: Annotated[int, U64, "and of how many"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,7 @@ QUEUEINGS = {
     Queueing.LANES: "#A99BE0",
     Queueing.LOSSLESS: "#5A5A5A",
     Queueing.LOSSLESS_LANES: "#4A3AA7",
+    Queueing.TRIMMED: "#8C8C8C",
 }
 """Violet has lanes, grey has none; dark loses nothing."""
 VERDICTS = {"faithful": "#00755A", "degraded": "#B86E00", "invalid": "#A02000"}

@@ -57,7 +57,7 @@ def omissions(result: Result) -> list[str]:
 def _omissions(
     engine: Engine, queueings: Collection[Queueing], flow_control: FlowControl, is_scaled: bool
 ) -> Iterator[str]:
-    lossy = " and ".join(queueing.value for queueing in queueings if not queueing.is_lossless)
+    lossy = " and ".join(queueing.value for queueing in queueings if not queueing.is_of_vl)
     if lossy:
         yield LOSSES.format(queueings=lossy)
         yield IDLE_LINKS.format(queueings=lossy)

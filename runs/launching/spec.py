@@ -29,7 +29,7 @@ from runs.rates import CALIBRATED, rate_settings
 from runs.registry import Resolved, resolve
 from topologies.load import BuiltFabric
 from traffic import congestion_control
-from traffic.transport import verbs
+from traffic.transport import messages, verbs
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,8 @@ def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = 
     congestion_control.require(engine, config.controls_played)
     if config.transport.is_rdma:
         verbs.require(engine)
+    if config.transport.kind == "messages":
+        messages.built()
     require_engine_for_jitter(engine, config.queues)
     config.require_verbs(engine)
     if config.verbs and not config.commands:

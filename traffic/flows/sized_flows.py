@@ -27,7 +27,14 @@ from fabric.world.programs.agents import Agent, AgentHandle
 from fabric.world.programs.guest_calls import orders_arrived_at
 from traffic.job import Records, Stage
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport.connection import Connection, ConnectionEndedError, DataPorts, Endpoint, Transport
+from traffic.transport.connection import (
+    Connection,
+    ConnectionEndedError,
+    ConnectionSample,
+    DataPorts,
+    Endpoint,
+    Transport,
+)
 
 OPERATION = "flow"
 START_TIMEOUT_S = 60.0
@@ -67,11 +74,13 @@ class SendFlow:
 
 @dataclass(frozen=True)
 class FlowSent:
-    """A source's report that a flow has ended: when it began and when it ended (``time.monotonic()``)."""
+    """A source's report that a flow has ended: when it began and when it ended (``time.monotonic()``), and what its
+    connection says of it."""
 
     number: int
     began: float
     ended: float
+    said: ConnectionSample | None = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +175,7 @@ def _send(agent: Agent, lock: threading.Lock, connection: Connection, flow: Flow
             sent += connection.send((_BLOCK[: size - sent],))
         connection.receive((bytearray(1),))
         with lock:
-            agent.report(FlowSent(flow.number, began, time.monotonic()))
+            agent.report(FlowSent(flow.number, began, time.monotonic(), connection.sample()))
 
 
 Told = Callable[[int, bool], Sequence[int]]
@@ -297,6 +306,14 @@ class SizedFlowsJob:
             "ended_s": play.arrived[number].ended,
             "retries": 0,
         }
+
+    @property
+    def said(self) -> dict[str, float]:
+        """What the connections of flows that have ended say of them, in all: packets sent again, negative
+        acknowledgements, and timeouts, as far as their transport counts them."""
+        said = [one.said for one in self._play.sent.values() if one.said is not None]
+        names = ("retransmissions", "naks", "timeouts")
+        return {name: float(sum(getattr(one, name) or 0 for one in said)) for name in names}
 
     def close(self) -> None:
         """End the programs."""

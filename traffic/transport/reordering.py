@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fabric.config import Strict
+from traffic.transport.message_config import MessageConfig
 from traffic.transport.queue_pairs import QueuePairConfig
 
 _BY_TIME = {"tcp_recovery": "1", "tcp_max_reordering": "300", "tcp_reordering": "3"}
@@ -21,11 +22,12 @@ _BY_TIME = {"tcp_recovery": "1", "tcp_max_reordering": "300", "tcp_reordering": 
 class TransportConfig(Strict):
     """What carries data between hosts, and what TCP of all hosts is like, beside its congestion control."""
 
-    kind: Literal["tcp", "verbs"] = Field(
+    kind: Literal["tcp", "verbs", "messages"] = Field(
         default="tcp",
         description=(
             "What carries the data of collectives, graphs of work, storage, streams, fan-in and replayed flows: `tcp`, "
-            "or RDMA writes over soft RoCE v2 (`verbs`), in virtual time. Other programs hold TCP sockets."
+            "RDMA writes over soft RoCE v2 (`verbs`), in virtual time, or `messages` over UDP, whose packets may take "
+            "any paths. Other programs hold TCP sockets."
         ),
     )
     reordering: Annotated[int, Field(ge=3, le=100_000)] | None = Field(
@@ -33,12 +35,14 @@ class TransportConfig(Strict):
         description=(
             "How many later packets must arrive before TCP takes a missing one for lost, instead of by time (RACK): "
             "for sprayed packets. More than a window, if queues lose nothing. Likewise for queue pairs with selective "
-            "repeat; their default is one."
+            "repeat, and for messages; their default is one."
         ),
     )
     queue_pairs: QueuePairConfig = Field(
         default_factory=QueuePairConfig, description="What queue pairs are like, of all programs with RDMA."
     )
+
+    messages: MessageConfig = Field(default_factory=MessageConfig, description="What messages are like.")
 
     @property
     def is_rdma(self) -> bool:

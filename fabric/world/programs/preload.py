@@ -39,11 +39,13 @@ def cached_program(name: str, sources: Sequence[Path], what: str, includes: Sequ
     return _cached(name, "", sources, build_program, what, includes)
 
 
-def cached_library(name: str, sources: Sequence[Path], what: str, links: Sequence[str] = ()) -> Path:
+def cached_library(
+    name: str, sources: Sequence[Path], what: str, links: Sequence[str] = (), includes: Sequence[Path] = ()
+) -> Path:
     """Return a library of C files, linked to others, built into the user's cache if it is not yet, as
     :func:`cached_program` does."""
 
-    return _cached(name, ".so", sources, partial(build_library, links=links), what)
+    return _cached(name, ".so", sources, partial(build_library, links=links), what, includes)
 
 
 def build_library(library: Path, sources: Sequence[Path], what: str, links: Sequence[str] = ()) -> None:

@@ -29,7 +29,7 @@ from traffic.metrics import payload_fraction
 
 FABRIC = load_fabric("head_of_line")
 CONFIG = cast(HeadOfLineConfig, resolve("head_of_line", [])[1])
-PHASES = [(queueing, number) for queueing in Queueing for number in (1, 2, 3)]
+PHASES = [(queueing, number) for queueing in CONFIG.queueings for number in (1, 2, 3)]
 C = 1e9 * payload_fraction(FABRIC.mtu_bytes)
 """What a NIC carries of payload."""
 VICTIM = next(iter(FLOWS))
@@ -85,7 +85,7 @@ def in_theory(queueing: Queueing) -> list[float]:
 
 
 def test_no_port_in_theory_carries_more_than_its_link() -> None:
-    for queueing in Queueing:
+    for queueing in CONFIG.queueings:
         _, *into_host = rates = in_theory(queueing)
         assert sum(into_host) == pytest.approx(C), "the port to the host of the three is full"
         assert max(rates) <= C
@@ -99,7 +99,7 @@ def test_in_theory_both_uplinks_carry_the_same_to_a_full_port_without_losses() -
 
 
 def test_only_one_lossless_lane_costs_the_victim() -> None:
-    shares = {queueing: closed_form_bps(FABRIC, queueing)[RATES[VICTIM]] for queueing in Queueing}
+    shares = {queueing: closed_form_bps(FABRIC, queueing)[RATES[VICTIM]] for queueing in CONFIG.queueings}
     assert shares.pop(Queueing.LOSSLESS) == pytest.approx(C / 3)
     assert set(shares.values()) == {C}
 
@@ -129,7 +129,7 @@ def test_a_rate_is_what_a_stream_delivered_over_its_time() -> None:
 
 def test_the_tables_tell_medians_with_their_spread() -> None:
     throughput, network = (found.words for found in usual_summary()["tables"])
-    assert len(throughput) == len(Queueing) * len(FLOWS)
+    assert len(throughput) == len(CONFIG.queueings) * len(FLOWS)
     assert throughput[8][:4] == ["one lossless lane", "victim", "332 (331-333)", "328"]
     assert network[0] == ["one shared queue", "14", "14", "-", "-", "-", "-"]
     assert network[2] == ["one lossless lane", "0", "0", "13", "50%", "50%", "4.0 KiB"]

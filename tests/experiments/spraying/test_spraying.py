@@ -9,10 +9,12 @@ import pytest
 from experiments.spraying.config import Load, SprayingConfig, Spreading
 from experiments.spraying.study import Spread
 from fabric.errors import ConfigError
+from fabric.failures.schedule import LinkState
 from fabric.model.lanes import Queueing
 from runs.registry import resolve
 from topologies.load import load_fabric
 from traffic.flows.messages import bound_s, flows_of
+from traffic.transport.message_config import Control
 
 FABRIC = load_fabric("fat_tree_k4")
 
@@ -66,7 +68,9 @@ def test_a_case_has_its_routing_its_seed_and_its_control() -> None:
     case = Spread(Queueing.LOSSLESS, Spreading.ECMP_4, 1, Load.ALL_TO_ALL)
     assert case.name == "lossless_ecmp_4_less_1_all_to_all"
     assert case.title == "all-to-all, ECMP, 4 flows, 1 uplink failed, one lossless lane"
-    assert [one.value for one in Spreading if one.tolerates_reordering] == ["spray", "round_robin", "entropy"]
+    assert [one.value for one in Spreading if one.tolerates_reordering] == [
+        *("spray", "round_robin", "entropy", "messages", "messages_credits")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,3 +88,23 @@ def test_what_does_not_fit_is_refused(overrides: list[str], said: str) -> None:
     with pytest.raises(ConfigError) as failed:
         config(*overrides)
     assert any(said in fault for fault in failed.value.faults), failed.value.faults
+
+
+def test_messages_have_their_control_and_all_else_what_the_run_has() -> None:
+    own = config("transport.kind=verbs", "transport.messages.timeout=2 ms").transport
+    kinds = {one: one.transport(own) for one in Spreading}
+    assert {one.value for one, found in kinds.items() if found.kind == "messages"} == {
+        *("messages", "messages_credits", "messages_nscc")
+    }
+    assert {one.value for one, found in kinds.items() if found.reordering == own.reordering} == {
+        *("spray", "round_robin", "entropy", "messages", "messages_credits")
+    }
+    nscc = kinds[Spreading.MESSAGES_NSCC]
+    assert (nscc.kind, nscc.messages.control, nscc.messages.timeout) == ("messages", Control.NSCC, 0.002)
+    assert nscc.messages.paths > kinds[Spreading.MESSAGES].messages.paths == 1, "switches spray, or the sender does"
+
+
+def test_an_uplink_that_fails_keeps_what_part_of_its_rate_is_asked_for() -> None:
+    (down,), (slow,) = (config(f"failed_rate={part}").failing(FABRIC, 1).events for part in (0, 0.5))
+    assert down.state == LinkState(up=False)
+    assert slow.state == LinkState(rate_fraction=0.5)

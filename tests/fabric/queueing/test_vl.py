@@ -28,13 +28,15 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
         crosses=True,
         watchdog_ns=8,
         paused=frozenset({0, 3}),
+        trim_bytes=84,
+        trim_dscp=48,
     )
     marking = Marking(kmin=6, kmax=7, pmax=0.5)
     port = replace(port, buffers={0: LaneBuffer(1, 2, 4, 3, 5).marked(marking), 1: LaneBuffer(credit_bytes=9)})
     draws = [budgets.draw(77, 5000, 0.25, 6), budgets.draw(78, 6000)]
     found = dict(netlink.attributes_of(vl.options(port, draws), 0))
     assert found[6] == struct.pack("=QQIIQQII", 77, 5000, 6, 250, 78, 6000, 0, 1000)
-    assert found[1] == struct.pack("=IBBBBQQQQQII", 5, 1, 15, 255, 1, 10**9, 5, 6, 7, 8, 9, 0)
+    assert found[1] == struct.pack("=IBBBBQQQQQIHBB", 6, 1, 15, 255, 1, 10**9, 5, 6, 7, 8, 9, 84, 48, 0)
     assert found[2] == bytes(8) + b"\1" + bytes(55)
     assert (found[3], found[4]) == (b"", bytes([0, 3, 1, 255]))
     assert len(found[5]) == 16 * 32
@@ -58,6 +60,8 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
         ({"low": [ArbitrationEntry(0, 1)] * 65}, r"65 entries, more than 64"),
         ({"buffers": {}}, r"lane 0: credit_bytes must be above 0"),
         ({"buffers": {}, "flow_control": FlowControlMode.LOSSY}, r"lane 0: limit_bytes must be above 0"),
+        ({"trim_bytes": 65536}, r"trimming to 65536 B must be between 0 and 65535"),
+        ({"trim_dscp": 64}, r"DSCP 64 must be between 0 and 63"),
         (
             {"buffers": {0: LaneBuffer(xoff_bytes=1, xon_bytes=2)}, "flow_control": FlowControlMode.PFC},
             r"xon_bytes 2 must not be above xoff_bytes 1",
@@ -92,7 +96,7 @@ def test_the_management_lane_needs_neither_an_entry_nor_credits() -> None:
 
 def answer(*, version: int = vl.VERSION, waits: int = 2, all_waits: int = 2) -> bytes:
     port = struct.pack("=8IQQ", version, 7, 8, 2, waits, all_waits, 2, 3, 4, 5)
-    lanes = b"".join(struct.pack("=II26Q", lane, *range(100 * lane, 100 * lane + 27)) for lane in (1, 15))
+    lanes = b"".join(struct.pack("=II28Q", lane, *range(100 * lane, 100 * lane + 29)) for lane in (1, 15))
     held = [struct.pack("=IBBHQ", 70 + i, i, 1, 0, 1000 * i) for i in range(waits)]
     return port + lanes + b"".join(held)
 
@@ -109,6 +113,7 @@ def test_statistics_are_read_field_by_field() -> None:
     assert (lane.stalls, lane.stalled_ns, lane.stalled_since_ns, lane.buffer_bytes) == (118, 119, 120, 121)
     assert (lane.used_bytes, lane.buffered_bytes, lane.most_buffered_bytes) == (122, 123, 124)
     assert (lane.marked_bytes, lane.marked_packets) == (125, 126)
+    assert (lane.trimmed_bytes, lane.trimmed_packets) == (127, 128)
     assert found.waits == tuple(vl.Wait(input_index=70 + i, input_lane=i, lane=1, bytes=1000 * i) for i in range(2))
     assert found.dropped_bytes(DropCause.LIMIT) == 104 + 1504
 

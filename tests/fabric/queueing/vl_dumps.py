@@ -16,7 +16,20 @@ def lane(number: int, **values: int) -> LaneStats:
     drops = values.pop("drops", 0)
     fields = dict.fromkeys(("backlog_packets", "backlog_bytes", "sent_bytes", "sent_packets"), 0)
     fields |= dict.fromkeys(("stalls", "stalled_ns", "stalled_since_ns", "buffer_bytes", "used_bytes"), 0)
-    fields |= dict.fromkeys(("buffered_bytes", "most_buffered_bytes", "marked_bytes", "marked_packets"), 0) | values
+    fields |= (
+        dict.fromkeys(
+            (
+                "buffered_bytes",
+                "most_buffered_bytes",
+                "marked_bytes",
+                "marked_packets",
+                "trimmed_bytes",
+                "trimmed_packets",
+            ),
+            0,
+        )
+        | values
+    )
     packets = tuple(drops if cause is DropCause.LIMIT else 0 for cause in DropCause)
     dropped_bytes = tuple(1000 * count for count in packets)
     return LaneStats(lane=number, dropped_packets=packets, dropped_bytes=dropped_bytes, **fields)

@@ -25,6 +25,7 @@ from traffic.transport.connection import (
     UnreachableError,
     after,
 )
+from traffic.transport.messages import MessageTransport
 from traffic.transport.rails import Rails, RailsTransport, nics_of
 from traffic.transport.tcp import TcpTransport
 from traffic.transport.verbs import VerbsTransport
@@ -47,7 +48,7 @@ class OverTwoNics(RailsTransport):
         return super().listen(Rails([address, "127.0.0.2"]), port)
 
 
-TRANSPORTS: list[type[Transport]] = [TcpTransport, MemoryTransport, OverTwoNics]
+TRANSPORTS: list[type[Transport]] = [TcpTransport, MemoryTransport, OverTwoNics, MessageTransport]
 
 
 @pytest.fixture(params=[VerbsTransport] if "FABRIC_TEST_NICS" in os.environ else TRANSPORTS)
