@@ -16,7 +16,7 @@ from fabric.world import cache
 from traffic.torch_gpus.catalogue import gpu_named
 from traffic.torch_gpus.kernel_sources import kernel_times_in
 from traffic.torch_gpus.startup import FOLDER
-from traffic.torch_gpus.variables import COUNT, GPU, NAN, TIMES, VALUES
+from traffic.torch_gpus.variables import COUNT, GPU, NAN, ROUTER, TIMES, VALUES, seed_and_skew
 
 _MOST = 16
 _TABLE = "--gpu-times-table"
@@ -33,6 +33,11 @@ def add_gpu_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", metavar="NAME[:COUNT]", help=gpu)
     values = "what reading a value from such a GPU gives: an error, or nan, 0 and False (default: error)"
     parser.add_argument("--gpu-values", choices=("error", NAN), default="error", help=values)
+    router = (
+        "draw which experts tokens take (topk of scores without values), the same in each layer and step; SKEW: how "
+        "unequal experts are liked, as that of jobs (default: none, reading them is an error)"
+    )
+    parser.add_argument("--gpu-router", metavar="SEED[:SKEW]", help=router)
     times = (
         "how long operators took on such a GPU, in place of the roofline: a CSV of operator, shapes, type, us; a trace "
         "of PyTorch's profiler (.json, .json.gz); a folder of Phantora's tables (default: none)"
@@ -48,6 +53,8 @@ def require_gpus(options: argparse.Namespace, fabric: Fabric) -> list[str]:
         return []
     name, _ = _asked(options.gpu, fabric)
     gpu_named(name)
+    if options.gpu_router is not None:
+        seed_and_skew(options.gpu_router)
     torch = importlib.util.find_spec("torch")
     if torch is not None and torch.origin is not None:
         from traffic.torch_gpus.library import device_library
@@ -76,7 +83,9 @@ def gpu_environment(options: argparse.Namespace, fabric: Fabric, hosts: Sequence
     path = str(FOLDER) if not before else f"{FOLDER}:{before}"
     values = {VALUES: NAN} if options.gpu_values == NAN else {}
     times = {} if options.gpu_times_table is None else {TIMES: str(options.gpu_times_table)}
-    return {GPU: name, COUNT: str(count), "PYTHONPATH": path, "PET_NNODES": str(len(hosts)), **values, **times}
+    router = {} if options.gpu_router is None else {ROUTER: options.gpu_router}
+    nodes = {"PET_NNODES": str(len(hosts))}
+    return {GPU: name, COUNT: str(count), "PYTHONPATH": path, **nodes, **values, **router, **times}
 
 
 def torchrun_environment(options: argparse.Namespace, own: dict[str, str]) -> dict[str, str]:

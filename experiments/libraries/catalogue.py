@@ -173,6 +173,16 @@ LIBRARIES = (
 )  # fmt: skip
 """All of them, in the order in which they are played."""
 
+FRAMEWORKS = Library(
+    "frameworks", "TorchTitan, DeepSpeed, Hugging Face Trainer, Megatron-core", (),
+    operations=(),
+    wheels=(
+        "torch==2.13.0", "torchtitan==0.2.2", "triton==3.9.0", "deepspeed==0.19.8", "transformers==5.24.0",
+        "accelerate==1.15.0", "megatron-core==0.16.1", _NUMPY,
+    ),
+)  # fmt: skip
+"""What trains on GPUs that are not there (``fabric exec --gpu``); the sweep over sizes does not play it."""
+
 
 def library_named(name: str) -> Library:
     """Return the library of a name. Raises UsageError for one that is not known."""

@@ -15,7 +15,7 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.libraries.catalogue import LIBRARIES, Library, library_named
+from experiments.libraries.catalogue import FRAMEWORKS, LIBRARIES, Library, library_named
 from fabric.errors import EmulationError, FabricError
 from fabric.world import cache
 
@@ -66,11 +66,11 @@ def _carry_out(library: Library, words: Sequence[str], directory: Path | None = 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install what is named, or all; return 1 if one could not be."""
     parser = argparse.ArgumentParser(prog="python -m experiments.libraries.installing", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a library; without one, all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a library, or frameworks; without one, all libraries")
     names = parser.parse_args(arguments).names
     failed = False
     try:
-        libraries = [library_named(name) for name in names] or LIBRARIES
+        libraries = [FRAMEWORKS if name == FRAMEWORKS.name else library_named(name) for name in names] or LIBRARIES
         for library in libraries:
             try:
                 print(f"{library.name}: {install(library)}", flush=True)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from experiments import load
 from experiments.libraries.catalogue import library_named
 from experiments.libraries.installing import install
 from fabric.errors import EmulationError
@@ -111,7 +112,7 @@ def play(command: VirtualCommand, sharding: str, hosts: list[str]) -> list[tuple
     return sorted(re.findall(r"step (\d): (\S+) ms, (\d+) B", said_by(command, script, hosts)))
 
 
-def said_by(command: VirtualCommand, script: list[str], hosts: list[str]) -> str:
+def said_by(command: VirtualCommand, script: list[str], hosts: list[str], *options: str, stream: str = "stdout") -> str:
     """Return what a script prints on hosts with GPUs that are not there."""
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler: apt-get install g++")
@@ -120,10 +121,11 @@ def said_by(command: VirtualCommand, script: list[str], hosts: list[str]) -> str
     except EmulationError as error:
         pytest.skip(f"PyTorch cannot be installed here: {error}")
     packages = next(home.glob("lib/python3*/site-packages"))
-    done = command.run("exec", *FABRIC, *hosts, "--", *script, environment={"PYTHONPATH": f"{ROOT}:{packages}"})
+    around = {"PYTHONPATH": f"{ROOT}:{packages}"}
+    done = command.run("exec", *FABRIC, *hosts, *options, "--", *script, environment=around)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "of the time is of operators by their bytes alone" in done.stdout + done.stderr
-    return done.stdout
+    return str(getattr(done, stream))
 
 
 @pytest.mark.parametrize(("sharding", "ranks"), [("ddp", 2), ("ddp", 4), ("fsdp2", 2)])
@@ -156,3 +158,19 @@ def test_a_program_of_the_documents_takes_as_long_as_theory_says(command: Virtua
     assert len(steps) == 2, said
     assert ideal <= min(steps), (ideal, steps)
     assert max(steps) < 1.04 * ideal, (ideal, steps)
+
+
+def test_a_recorded_script_takes_as_long_when_it_is_replayed(command: VirtualCommand) -> None:
+    """Ranks are the programs themselves: torchrun's agents look for their ends every 100 ms, which would hide much."""
+    file, out = command.here / "tensors.goal", command.here / "replayed"
+    script = [sys.executable, str(ROOT / "docs" / "programs" / "tensor_parallel.py"), "--layers", "2", "--rows", "2048"]
+    said = said_by(command, script, ["z0h000", "z0h002"], "--record", str(file), stream="stderr")
+    recorded = re.search(r"tensors.goal: 2 ranks, .* ([\d.]+) ms from the first byte to the last", said)
+    assert recorded, said
+    done = command.run(
+        "replay", str(file), "--topology", FABRIC[0], "--set", "queueing=lossless_lanes", "--out", str(out)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = load(out)
+    assert result.verdict["status"] == "faithful"
+    assert result.metric("replay.tensors.step_s") * 1e3 == pytest.approx(float(recorded[1]), rel=0.01)

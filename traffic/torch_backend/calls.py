@@ -35,6 +35,11 @@ class Operand:
         """Elements of all pieces."""
         return sum(self.lengths)
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all pieces."""
+        return self.length * self.element.itemsize
+
     def turned(self, places: int) -> Operand:
         """Return the same with so many of the first pieces behind the others."""
 
@@ -93,6 +98,11 @@ class Call:
     expected: tuple[Expected, ...]
     check: ResultCheck | None = None
     splits: Splits | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size by nccl-tests' convention: the data of all ranks, of an all-to-all what the rank sends."""
+        return self.elements * self.dtype.size_bytes
 
     @property
     def kind(self) -> tuple[object, ...]:

@@ -280,12 +280,14 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def send(self, tensors: Sequence[Tensor], peer: int, tag: int = 0) -> FabricWork:
         """Send a tensor to a rank."""
         operation, data = self._operation("SEND", tensors, None), self._operand(tensors)
+        self._count(operation, "send", data.size_bytes)
         self._messages.send(operation, data, peer, tag)
         return self._work(operation, list(tensors))
 
     def recv(self, tensors: Sequence[Tensor], peer: int, tag: int = 0) -> FabricWork:
         """Receive a tensor from a rank."""
         operation, data = self._operation("RECV", tensors, None), self._operand(tensors)
+        self._count(operation, "receive", data.size_bytes)
         self._messages.receive(operation, data, peer, tag)
         return self._work(operation, list(tensors), peer)
 
@@ -308,6 +310,8 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         except FabricError as error:
             raise ValueError(str(error)) from error
         operation = self._operation(what, result, getattr(opts, "timeout", None))
+        for call in made:
+            self._count(operation, call.collective.name, call.size_bytes)
         work = self._work(operation, list(result))
         self._communicator.submit(operation, made)
         return work
@@ -322,6 +326,9 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _begun(self, what: str, words: str, tensors: Sequence[Tensor], limit_s: float) -> Operation:
         """Return an operation that may begin at once."""
         return Operation(words, limit_s)
+
+    def _count(self, operation: Operation, kind: str, size_bytes: int) -> None:
+        """Take note of what an operation carries out."""
 
     def _work(self, operation: Operation, tensors: list[Tensor], source: int = -1) -> FabricWork:
         """Return what a caller gets of an operation."""

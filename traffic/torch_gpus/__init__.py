@@ -14,6 +14,7 @@ Python loads any of it only where asked to (``fabric exec --gpu``), and PyTorch 
 - ``catalogue``: named GPUs, of vendors' datasheets; ``roofline``: how long operators take there
 - ``kernel_times``: operators that were measured; ``kernel_sources``: in files of others
 - ``moments``: times that may not be known yet; ``timeline``: what streams do when; ``memory``: bytes of a GPU
+- ``communications``: what ``nccl`` was asked for; ``router``: draws tokens' experts
 - ``machine``: the GPUs of this process, all of the above together; ``report``: its last words
 - ``operators``: FLOP and bytes of an operator; ``mode``: what PyTorch does with each; ``values``: reads that cannot be;
   ``known_values``: small tensors that have some, ``sent_values``: in collectives

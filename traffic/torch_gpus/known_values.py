@@ -2,7 +2,8 @@
 
 A tensor is a shape without values, but a small one that comes of the CPU, or of an operator whose tensors all have
 values, has some: beside it lies a tensor of the CPU, with which each operator is carried out, too. Collectives send
-such values. Those of others that are as small travel as nan, so that all ranks send the same.
+such values. Those of others that are as small travel as nan, so that all ranks send the same. The experts that tokens
+take (``topk``) are drawn if the user asked for it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from traffic.torch_backend.operation import Operation
 from traffic.torch_gpus.operators import aten, is_view, mutated_by
+from traffic.torch_gpus.streams import Here
 
 MOST_FLOATS, MOST_OTHERS = 256, 1 << 17
 """Elements of what is small: parameters are not, tokens of a batch are."""
@@ -101,6 +103,8 @@ def follow(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) 
         return out
     found = _carried_out(func, args, kwargs) if all(is_small(one.dtype, one.numel()) for one in results) else None
     if found is None:
+        if func._overloadpacket is aten.topk:
+            _choose(out, *args)
         if func._schema.is_mutable and func._overloadpacket is not _FINDS_NO_INFINITIES:
             _forget(mutated_by(func, args, kwargs))
         return out
@@ -120,6 +124,13 @@ def follow(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) 
     return tree_map(taken_over, out)
 
 
+def _choose(out: Any, scores: Any, top: int, dim: int = -1, *_: Any) -> None:
+    """Let indices of the highest scores of each token have values that are drawn, if they are."""
+    if Here.router is None or dim not in (-1, scores.dim() - 1) or not is_small(out[1].dtype, out[1].numel()):
+        return
+    give(out[1], Here.router.chosen(scores, top))
+
+
 def _carried_out(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return what an operator gives of values; None if they are not there, or it cannot."""
     packet = func._overloadpacket
@@ -136,7 +147,7 @@ def _carried_out(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     if reals is None:
         return None
     try:
-        found = func(*reals[0], **reals[1])
+        found = (_histogram if packet is aten.histc else func)(*reals[0], **reals[1])
     except (RuntimeError, NotImplementedError):  # The CPU has not all that CUDA has.
         return None
     if packet in _EMPTY:
@@ -144,6 +155,12 @@ def _carried_out(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     if overwritten is not None and _is_whole(overwritten.real):
         overwritten.origin.is_unknown, overwritten.origin.pending = False, None
     return found
+
+
+def _histogram(real: torch.Tensor, *limits: Any, **named: Any) -> torch.Tensor:
+    """Return a histogram, also of whole numbers, which the CPU has not."""
+    counted = real if _is_float(real.dtype) else real.double()
+    return counted.histc(*limits, **named).to(real.dtype)
 
 
 def _reals_shared(args: Any) -> Any:

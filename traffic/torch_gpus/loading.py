@@ -65,8 +65,11 @@ def _install() -> None:
     from traffic.torch_gpus.machine import Machine
     from traffic.torch_gpus.replacements import install
     from traffic.torch_gpus.report import words_of
+    from traffic.torch_gpus.router import Router
+    from traffic.torch_gpus.streams import Here
 
     machine = Machine.from_environment()
+    Here.router = Router.from_environment(os.environ)
     install(machine, os.environ.get(VALUES) == NAN)
     atexit.register(lambda: _tell(words_of(machine, os.environ.get("RANK", "0"))))
     if is_launcher(sys.orig_argv):

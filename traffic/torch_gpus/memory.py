@@ -20,11 +20,11 @@ class DoesNotFitError(Exception):
 
 
 class Memory:
-    """The memory of a GPU."""
+    """The memory of a GPU. ``peak_bytes``: allocated at most since peaks were forgotten; ``most_bytes``: ever."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self.allocated_bytes = self.peak_bytes = 0
+        self.allocated_bytes = self.peak_bytes = self.most_bytes = 0
         self.reserved_bytes = self.peak_reserved_bytes = 0
 
     def allocate(self, asked_bytes: int) -> int:
@@ -34,6 +34,7 @@ class Memory:
             raise DoesNotFitError(asked_bytes, self.allocated_bytes, self.size_bytes)
         self.allocated_bytes += taken
         self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+        self.most_bytes = max(self.most_bytes, self.allocated_bytes)
         segments = min(-(-self.allocated_bytes // _SEGMENT_BYTES) * _SEGMENT_BYTES, self.size_bytes)
         self.reserved_bytes = max(self.reserved_bytes, segments)
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)

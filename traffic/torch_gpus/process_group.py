@@ -25,22 +25,28 @@ from traffic.torch_gpus.timeline import sleep_until
 
 class GpuOperation(Operation):
     """An operation on tensors of a GPU: it begins when its stream has ended what it was given before; ``ended`` is when
-    packets say so."""
+    packets say so; ``kinds``: what it carries out."""
 
     def __init__(self, what: str, timeout_s: float, device: int) -> None:
         self.device = device
         self.ended = End(what)
+        self.kinds: list[str] = []
+        self._began_ns: int | None = None
         begins = Here.machine.stream(device).mark()
 
         def await_turn(limit_s: float) -> None:
             sleep_until(begins.await_known(limit_s))
+            self._began_ns = time.monotonic_ns()
 
         super().__init__(what, timeout_s, await_turn)
 
     def end(self, error: BaseException | None = None) -> None:
         """Say that it has ended, and when."""
         if not self.has_ended:
-            self.ended.is_at(time.monotonic_ns(), error)
+            now_ns = time.monotonic_ns()
+            self.ended.is_at(now_ns, error)
+            if self.kinds and self._began_ns is not None:
+                Here.machine.communications.took(self.kinds[0], now_ns - self._began_ns)
         super().end(error)
 
 
@@ -178,6 +184,11 @@ class ProcessGroupNCCL(FabricProcessGroup):
         if device is None and what != "BARRIER":
             return super()._begun(what, words, tensors, limit_s)
         return GpuOperation(words, limit_s, index_of(device))
+
+    def _count(self, operation: Operation, kind: str, size_bytes: int) -> None:
+        if isinstance(operation, GpuOperation):
+            operation.kinds.append(kind)
+            Here.machine.communications.called(kind, size_bytes)
 
     def _work(self, operation: Operation, tensors: list[Tensor], source: int = -1) -> FabricWork:
         if isinstance(operation, GpuOperation):

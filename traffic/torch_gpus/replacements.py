@@ -14,10 +14,11 @@ import torch.distributed as dist
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from traffic.torch_gpus import cuda_module
+from traffic.torch_gpus import cuda_module, known_values
 from traffic.torch_gpus.machine import Machine
 from traffic.torch_gpus.mode import GpuMode, Storages
 from traffic.torch_gpus.streams import Here
+from traffic.torch_gpus.values import no_value, stand_in
 
 aten = torch.ops.aten
 _FLASH_TYPES = (torch.float16, torch.bfloat16)
@@ -64,6 +65,8 @@ def _replace_tensors(storages: Storages) -> None:
     torch.Tensor.pin_memory = lambda self, device=None: self
     torch.Tensor.record_stream = lambda self, stream: None  # Memory is free as soon as nobody refers to it.
     FakeTensor.__format__ = lambda self, how: self.item().__format__(how)  # So that it fails as item() does.
+    FakeTensor.numpy = lambda self, *, force=False: _read_whole("numpy()", self).numpy()
+    FakeTensor.__reduce_ex__ = lambda self, how: _read_whole("torch.save() or pickle", self).__reduce_ex__(how)
     resize = torch.UntypedStorage.resize_
 
     def resized(storage: Any, size: int) -> Any:
@@ -72,6 +75,18 @@ def _replace_tensors(storages: Storages) -> None:
         return result
 
     torch.UntypedStorage.resize_ = resized
+
+
+def _read_whole(what: str, tensor: Any) -> torch.Tensor:
+    """Return all values of a tensor, as a real one of the CPU. Raises NoValueError where they are not known, unless
+    reads give nan, 0 and False."""
+    value = known_values.value_of(tensor)
+    if value is not None and value.is_known():
+        return value.real
+    if not Here.answers_reads:
+        raise no_value(what)
+    with torch._C._DisableTorchDispatch():
+        return torch.full(tensor.size(), stand_in(tensor.dtype), dtype=tensor.dtype)
 
 
 def _swap(first: Any, second: Any) -> None:

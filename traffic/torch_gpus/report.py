@@ -17,7 +17,7 @@ def words_of(machine: Machine, rank: str) -> Iterator[str]:
         return
     by_bytes_ns = sum(machine.by_bytes.values())
     gpu, how = machine.gpu, " by the roofline" if machine.times is None else ""
-    peak = max(device.memory.peak_bytes for device in machine.devices)
+    peak = max(device.memory.most_bytes for device in machine.devices)
     yield (
         f"GPU {gpu.name}, rank {rank}: {machine.operators} operators took {total_ns / 1e6:.3f} ms{how}; "
         f"{by_bytes_ns / total_ns:.1%} of the time is of operators by their bytes alone; at most {format_size(peak)} "
@@ -25,6 +25,8 @@ def words_of(machine: Machine, rank: str) -> Iterator[str]:
     )
     longest = machine.by_operator.most_common(_MOST_NAMED)
     yield "  longest: " + ", ".join(f"{name} {length_ns / total_ns:.1%}" for name, length_ns in longest)
+    for kind, one in machine.communications.by_kind().items():
+        yield f"  {kind}: {one.calls} of together {one.size_bytes} B, {one.busy_ns / 1e6:.3f} ms under way"
     if machine.times is not None:
         missing = machine.not_measured
         measured = machine.operators - sum(missing.values())

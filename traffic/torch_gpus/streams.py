@@ -9,6 +9,7 @@ import torch
 
 from traffic.torch_gpus.machine import Machine
 from traffic.torch_gpus.moments import Moment
+from traffic.torch_gpus.router import Router
 from traffic.torch_gpus.timeline import Timeline
 
 
@@ -18,6 +19,8 @@ class Here:
     machine: Machine
     answers_reads = False
     """Whether a read of a value gives nan, 0 or False in place of an error."""
+    router: Router | None = None
+    """Chooses tokens' experts; None: nobody does."""
 
 
 def index_of(device: Any = None) -> int:

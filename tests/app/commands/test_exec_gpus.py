@@ -34,6 +34,10 @@ def test_programs_are_told_of_their_gpus(fabric: Fabric, monkeypatch: pytest.Mon
         "FABRIC_GPU": "h100", "FABRIC_GPUS": "8", "FABRIC_GPU_VALUES": "nan", "PET_NNODES": "2",
         "PYTHONPATH": f"{FOLDER}:/mine",
     }  # fmt: skip
+    routed = gpu_environment(asked("--gpu", "h100", "--gpu-router", "3:0.5"), fabric, hosts)
+    assert routed["FABRIC_GPU_ROUTER"] == "3:0.5"
+    with pytest.raises(UsageError, match="--gpu-router many: is not SEED"):
+        require_gpus(asked("--gpu", "h100", "--gpu-router", "many"), fabric)
     own = {"FABRIC_RANK": "1", "MASTER_ADDR": "10.0.0.1"}
     assert torchrun_environment(asked("--gpu", "h100"), own) == {"PET_NODE_RANK": "1", "PET_MASTER_ADDR": "10.0.0.1"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 import time
@@ -155,10 +156,20 @@ def training() -> None:
 def reads() -> None:
     """A value that nobody computed is not read: each way ends with the line, or gives what was asked for."""
     loss = torch.randn(2, device="cuda").sum()
+    layer = nn.Linear(64, 64).cuda()
+    layer(torch.randn(8, 64, device="cuda")).sum().backward()
+    parameters = list(layer.parameters())
+    experts = torch.randn(128, 8, device="cuda").softmax(-1).topk(2).indices
     ways: tuple[Callable[[], object], ...] = (
         lambda: loss.item(), lambda: float(loss), lambda: bool(loss > 1), lambda: f"{loss:.3f}",
         lambda: loss.cpu().item(), lambda: torch.zeros(()).copy_(loss), lambda: loss.reshape(1).tolist(),
         lambda: torch.randn(3, device="cuda").nonzero(),
+        lambda: nn.utils.clip_grad_norm_(parameters, 1.0).item(),
+        lambda: nn.utils.clip_grad_norm_(parameters, 1.0, error_if_nonfinite=True),
+        lambda: bool(parameters[0].grad.isinf().any()), lambda: torch.equal(parameters[0], parameters[0]),
+        lambda: torch.histc(experts.float(), 8, 0, 8).tolist(), lambda: torch.bincount(experts.flatten()),
+        lambda: torch.where(experts == 3), lambda: parameters[0][experts[:, 0] == 3],
+        lambda: parameters[0].detach().cpu().numpy(), lambda: torch.save(layer.state_dict(), io.BytesIO()),
     )  # fmt: skip
     for number, way in enumerate(ways):
         try:
@@ -213,11 +224,32 @@ def answered() -> None:
     assert f"{loss:.3f} {loss.item()}" == "nan nan"
     assert loss.long().item() == 0
     assert not bool(loss > 1)
+    layer = nn.Linear(64, 64).cuda()
+    saved = io.BytesIO()
+    torch.save(layer.state_dict(), saved)
+    found = torch.load(io.BytesIO(saved.getvalue()))["weight"]
+    assert found.shape == (64, 64) and bool(found.isnan().all()), "a checkpoint is as large as a real one"
     matrix = torch.empty(4 * SIZE, 4 * SIZE, dtype=torch.bfloat16, device="cuda")
     clock = virtual_clock()
     (matrix @ matrix).sum().item()
     assert clock.now_ns > product_s(4 * SIZE) * 1e9
 
 
+def routed() -> None:
+    """Experts that tokens take are drawn where the user asked for it: what is counted of them is known, and adds up."""
+    scores = torch.randn(512, 8, device="cuda", requires_grad=True).softmax(-1)
+    taken, experts = scores.topk(2, dim=-1, sorted=False)
+    counts = torch.histc(experts.view(-1), bins=8, min=0, max=8)
+    assert counts.sum().item() == 1024
+    assert counts.tolist() == torch.bincount(experts.flatten(), minlength=8).tolist()
+    assert max(counts.tolist()) > 3 * min(counts.tolist()), "skewed"
+    assert bool((experts[:, 0] != experts[:, 1]).all()), "a token takes different experts"
+    again = torch.randn(512, 8, device="cuda").topk(2).indices
+    assert torch.equal(again, experts), "the same where it is recomputed"
+    parts = torch.randn(1024, 16, device="cuda").split(counts.tolist())
+    assert sum(len(part) for part in parts) == 1024
+    taken.sum().backward()
+
+
 if __name__ == "__main__":
-    {one.__name__: one for one in (device, memory, order, training, reads, values, answered)}[sys.argv[1]]()
+    {one.__name__: one for one in (device, memory, order, training, reads, values, answered, routed)}[sys.argv[1]]()

@@ -10,6 +10,7 @@ from traffic.torch_gpus.machine import Machine
 from traffic.torch_gpus.memory import DoesNotFitError, Memory
 from traffic.torch_gpus.report import words_of
 from traffic.torch_gpus.roofline import Work, duration_ns, peak_flops
+from traffic.torch_gpus.variables import seed_and_skew
 
 H100 = gpu_named("h100")
 
@@ -49,6 +50,7 @@ def test_memory_is_taken_in_blocks_and_refused_where_it_does_not_fit() -> None:
     memory.release()
     memory.forget_peaks()
     assert (memory.reserved_bytes, memory.peak_bytes) == (2 << 20, 1 << 20)
+    assert memory.most_bytes == 4 << 20, "whatever a program has forgotten"
 
 
 def test_the_share_of_time_that_bytes_alone_say_is_told() -> None:
@@ -62,6 +64,27 @@ def test_the_share_of_time_that_bytes_alone_say_is_told() -> None:
     assert "25.0% of the time is of operators by their bytes alone" in said
     assert "3 MiB" in said
     assert machine.stream().mark().at_ns() == 3_998_200
+
+
+def test_what_nccl_was_asked_for_is_told_by_kind() -> None:
+    machine = Machine(H100, 1, clock=lambda: 0)
+    machine.play("mm", Work(flop=1), 0)
+    for kind, size_bytes, busy_ns in (("all_gather", 512, 1_000_000), ("send", 8, 0), ("all_gather", 1024, 500_000)):
+        machine.communications.called(kind, size_bytes)
+        machine.communications.took(kind, busy_ns)
+    assert list(words_of(machine, "0"))[2:] == [
+        "  all_gather: 2 of together 1536 B, 1.500 ms under way", "  send: 1 of together 8 B, 0.000 ms under way",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [("x", "is not SEED or SEED:SKEW"), ("1:", "is not SEED"), ("-1", "give a seed from 0"), ("1:101", "give a seed")],
+)
+def test_a_router_that_cannot_be_is_refused(text: str, fault: str) -> None:
+    with pytest.raises(UsageError, match=f"--gpu-router {text}: {fault}"):
+        seed_and_skew(text)
+    assert seed_and_skew("7:1.5") == (7, 1.5)
 
 
 def test_a_thread_has_a_current_device_and_a_current_stream_of_each() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from experiments.libraries.catalogue import library_named
 from traffic.torch_gpus.startup import FOLDER
-from traffic.torch_gpus.variables import COUNT, GPU, NAN, VALUES
+from traffic.torch_gpus.variables import COUNT, GPU, NAN, ROUTER, VALUES
 from traffic.work.generators.buckets import Gradient, buckets_of
 from traffic.work.models.listing import model_of
 
@@ -55,6 +55,10 @@ def test_a_script_that_says_cuda_has_it(case: str) -> None:
 
 def test_reads_are_answered_where_the_user_asked_for_it() -> None:
     play("answered", **{GPU: "h100", VALUES: NAN})
+
+
+def test_experts_are_drawn_where_the_user_asked_for_it() -> None:
+    play("routed", **{GPU: "h100", ROUTER: "1:1.5"})
 
 
 def play_ranks(script: str, *arguments: str, ranks: int = 2) -> list[str]:
