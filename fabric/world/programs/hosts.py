@@ -31,6 +31,8 @@ PRIVATE = (Path("/tmp"), Path("/run"))
 """What each host has of its own."""
 NICS = FOLDER / "nics"
 """``host_programs.c`` knows it, too."""
+_COPIES = FOLDER / "copies"
+"""``host_programs.c`` knows it, too."""
 UNKNOWN_SPEED = -1
 """What Linux says of a speed that it does not know. It counts in whole Mbit/s."""
 REMOTE_SHELLS = ("ssh", "rsh", "remsh", "scp", "sftp")
@@ -156,6 +158,15 @@ def _serve(program: Path) -> None:
         readable, _, _ = select.select([said], [], [], _START_TIMEOUT_S)
         if not readable or said.readline() != b"ready\n":
             raise EmulationError(f"the server of ssh on hosts did not start within {_START_TIMEOUT_S:g} s")
+
+
+def copies() -> list[tuple[str, str]]:
+    """Return which programs have copied over ``ssh`` so far, each with the host that was the copy's other end."""
+    try:
+        lines = _COPIES.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return sorted({(program, host) for program, host in map(str.split, lines)})
 
 
 def launchers(hosts: Sequence[str], directory: Path) -> dict[str, str]:
