@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
 
 from tests import sent_checks
@@ -76,3 +79,21 @@ def test_a_program_is_ended_after_so_much_wall_time(command: VirtualCommand) -> 
     ):  # It computed for 8 s of that; on a busy machine the fabric is not up yet.
         assert "'sh' on z0h000 ran in " in done.stderr
         assert "programs still run on z0h000" in done.stderr
+
+
+DRAWS = """
+#include <cstdio>
+#include <random>
+int main() { std::random_device device; printf("%u %u\\n", device(), device()); }
+"""
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler: apt-get install g++")
+def test_what_cpp_programs_draw_at_random_follows_the_seed(command: VirtualCommand) -> None:
+    """Not the processor, which they ask for it: PyTorch's ranks wait for each other for times that are drawn so."""
+    program = command.here / "draws"
+    subprocess.run(["c++", "-xc++", "-", "-o", str(program)], input=DRAWS, text=True, check=True, timeout=60)
+    first, second = (command.run("exec", TINY, "z0h000", "--", str(program)) for _ in range(2))
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert first.stdout == second.stdout
+    assert len(set(first.stdout.split())) == 2, "both draws are numbers of their own"

@@ -51,6 +51,7 @@
 #define SOCKET FOLDER "/ssh"
 #define NICS FOLDER "/nics" /* Of all hosts, a line each: host, interface, Mbit/s. */
 #define VERBS FOLDER "/verbs" /* verbs.py knows it, too: it is there if NICs are RDMA devices, and names what to preload. */
+#define SEEDED FOLDER "/seeded" /* hosts.py knows it, too: it is there in virtual time, and names what to preload. */
 #define COPIES FOLDER "/copies" /* By what was copied over ssh, and to or from which host, a line each; hosts.py knows it, too. */
 #define BINARIES "/run/fabric/bin"
 #define GROUPS "/sys/fs/cgroup" /* Of the run: control groups by which a program is counted. sent_bytes.py knows these, too. */
@@ -712,12 +713,12 @@ static void set_places(void)
 	setenv("TMPDIR", "/tmp", 1);
 }
 
-/* Where hosts have RDMA devices, what polls their queues is to wait: VERBS names the library for that. */
-static void preload_for_verbs(void)
+/* Preload the library that a file names, if that is there. */
+static void preload(const char *file)
 {
 	const char *before = getenv("LD_PRELOAD");
 	char library[PATH_MAX], *both;
-	FILE *named = fopen(VERBS, "re");
+	FILE *named = fopen(file, "re");
 
 	if (!named)
 		return;
@@ -762,7 +763,8 @@ static void allow_usual_files(void)
 static void run(char **command)
 {
 	allow_usual_files();
-	preload_for_verbs();
+	preload(VERBS); /* What polls their queues is to wait. */
+	preload(SEEDED);
 	execvp(command[0], command);
 	fprintf(stderr, "%s: %s\n", command[0], strerror(errno));
 	_exit(errno == ENOENT ? 127 : 126);

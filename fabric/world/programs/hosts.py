@@ -21,7 +21,8 @@ from fabric.errors import EmulationError
 from fabric.world import cache
 from fabric.world.engine import RUN_DIR, SHARED
 from fabric.world.isolation import netns
-from fabric.world.programs.preload import cached_program
+from fabric.world.programs.preload import cached_program, seeded_random
+from fabric.world.virtual.guest import in_guest
 
 FOLDER = RUN_DIR / "furnished"
 """``host_programs.c`` knows it, too."""
@@ -32,6 +33,8 @@ PRIVATE = (Path("/tmp"), Path("/run"))
 NICS = FOLDER / "nics"
 """``host_programs.c`` knows it, too."""
 _COPIES = FOLDER / "copies"
+"""``host_programs.c`` knows it, too."""
+_SEEDED = FOLDER / "seeded"
 """``host_programs.c`` knows it, too."""
 UNKNOWN_SPEED = -1
 """What Linux says of a speed that it does not know. It counts in whole Mbit/s."""
@@ -103,6 +106,8 @@ def _provide(program: Path) -> None:
     (FOLDER / "keep").write_text("".join(f"{path}\n" for path in _kept()))
     (FOLDER / "resolv.conf").write_text(_RESOLV_CONF)
     (FOLDER / "nsswitch.conf").write_text(_name_service())
+    if in_guest():
+        _SEEDED.write_text(str(seeded_random()))
     partial = BINARIES / f"{_PROGRAM}.{os.getpid()}"
     shutil.copy(built, partial)
     for name in REMOTE_SHELLS:
