@@ -15,6 +15,7 @@ import select
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fabric.errors import EmulationError
@@ -85,6 +86,18 @@ def describe_nics(rates: Iterable[tuple[str, str, int]]) -> None:
     NICS.write_text("".join(speeds))
 
 
+def build() -> None:
+    """Build what hosts are furnished with in virtual time, before a guest starts: a compiler in one would draw at
+    random and give the first run other figures. Without a compiler nothing is built: :func:`provide` raises."""
+    with suppress(EmulationError):
+        _enters_hosts()
+        seeded_random()
+
+
+def _enters_hosts() -> Path:
+    return cached_program("host", [_SOURCE], "running programs on hosts")
+
+
 def provide() -> Path:
     """Make what hosts are furnished with, and start the server of ssh, if neither is there; return the program that
     enters hosts."""
@@ -97,7 +110,7 @@ def provide() -> Path:
 
 
 def _provide(program: Path) -> None:
-    built = cached_program("host", [_SOURCE], "running programs on hosts")
+    built = _enters_hosts()
     FOLDER.mkdir(parents=True, exist_ok=True)
     names = FOLDER / "names"
     names.mkdir(exist_ok=True)
