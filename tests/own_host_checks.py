@@ -55,3 +55,14 @@ def check_both(output: str) -> None:
     assert a["boot_id"] != b["boot_id"]
     assert a["machine_ids"] != b["machine_ids"]
     assert not set(a["ids"].values()) & set(b["ids"].values())
+
+
+def check_notes(output: str, said: str) -> None:
+    """What the command says at its end names the copies over ssh, of each host to and from the other, and nothing else:
+    no host has sent anything, which is what programs without sockets do."""
+    first = json.loads(output.splitlines()[0].partition("] ")[2])
+    by = "scp (z0h000, z0h001)"
+    wanted = [] if first["copied"] is None else [f"note: copied over ssh by {by}, which crosses no NIC"]
+    notes = [line for line in said.splitlines() if line.startswith("note: ")]
+    assert len(notes) == len(wanted)
+    assert all(note.startswith(start) for note, start in zip(notes, wanted, strict=True)), notes

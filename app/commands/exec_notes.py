@@ -98,3 +98,17 @@ def shared_note(by_host: Mapping[NodeId, int], changed: Sequence[str]) -> str:
         f"note: {named}{more}, which hosts share, {verb} written meanwhile: what programs of different hosts exchange "
         "by that crosses no NIC, and takes no time"
     )
+
+
+def copies_note(copies: Sequence[tuple[str, str]]) -> str:
+    """Return a note of what was copied over ``ssh``, by program and host; nothing if nothing was."""
+    if not copies:
+        return ""
+    hosts: dict[str, list[str]] = {}
+    for program, host in copies:
+        hosts.setdefault(program, []).append(host)
+    named = ", ".join(f"{program} ({', '.join(of_program)})" for program, of_program in hosts.items())
+    return (
+        f"note: copied over ssh by {named}, which crosses no NIC and takes no time: to time a copy, fetch it from a "
+        "server on the host, such as rsync --daemon or nginx"
+    )

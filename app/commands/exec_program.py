@@ -21,7 +21,7 @@ from rich.table import Table
 
 from app.commands.exec_files import add_files_option, files_config, mountable, require_clients
 from app.commands.exec_gpus import add_gpu_options, gpu_environment, require_gpus, torchrun_environment
-from app.commands.exec_notes import ListeningSink, SharedFiles, gpus_note, shared_note
+from app.commands.exec_notes import ListeningSink, SharedFiles, copies_note, gpus_note, shared_note
 from app.commands.exec_sent import PortBytes, Programs, sent_by, sent_table, silence
 from app.commands.live import groundwork_asked, lanes_of, live_fabric, routing_of
 from app.commands.options import (
@@ -49,6 +49,7 @@ from fabric.world.engines import current_engine
 from fabric.world.isolation.interrupts import held_back
 from fabric.world.isolation.listening import bound_sockets
 from fabric.world.programs import verbs
+from fabric.world.programs.hosts import copies
 from fabric.world.programs.unfinished import in_words, names, unfinished
 from fabric.world.virtual.guest import SYSTEM_PROGRAMS
 from runs.captures import require_captures
@@ -189,8 +190,9 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
         by_host = sent_by(dict.fromkeys([*hosts, *(host for host, _ in beside)]), sent)
         by_program = programs.sent(by_host)
         ERR.print(sent_table(by_program))
-        changed = shared.changed()
-    for note in (silence(by_program), shared_note(by_host, changed), gpus_note((stdout, stderr))):
+        changed, copied = shared.changed(), copies()
+    notes = silence(by_program), shared_note(by_host, changed), copies_note(copied), gpus_note((stdout, stderr))
+    for note in notes:
         if note:
             _say(note)
     for (host, command), code in zip(beside, ended, strict=True):

@@ -41,6 +41,7 @@ from fabric.world.engine import (
 )
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.kernel_api import modules
+from fabric.world.programs import hosts
 from fabric.world.virtual import bytecode, forking, kernel, machines, starting
 from fabric.world.virtual.guest import (
     CONTROL,
@@ -125,6 +126,7 @@ class VirtualEngine(Engine):
 
     def enter(self, command: Sequence[str], guest: Guest, front: Front) -> NoReturn:
         """Run a command in a new guest and end with its exit code. Raises UsageError, EmulationError."""
+        hosts.build()
         work = Work.of(command, guest, front, sys.stdin.buffer.read() if front.gives else None)
         here = _Here(work, front.tell)
 

@@ -51,6 +51,8 @@
 #define SOCKET FOLDER "/ssh"
 #define NICS FOLDER "/nics" /* Of all hosts, a line each: host, interface, Mbit/s. */
 #define VERBS FOLDER "/verbs" /* verbs.py knows it, too: it is there if NICs are RDMA devices, and names what to preload. */
+#define SEEDED FOLDER "/seeded" /* hosts.py knows it, too: it is there in virtual time, and names what to preload. */
+#define COPIES FOLDER "/copies" /* By what was copied over ssh, and to or from which host, a line each; hosts.py knows it, too. */
 #define BINARIES "/run/fabric/bin"
 #define GROUPS "/sys/fs/cgroup" /* Of the run: control groups by which a program is counted. sent_bytes.py knows these, too. */
 #define OF_GROUPS "fabric-"
@@ -711,12 +713,12 @@ static void set_places(void)
 	setenv("TMPDIR", "/tmp", 1);
 }
 
-/* Where hosts have RDMA devices, what polls their queues is to wait: VERBS names the library for that. */
-static void preload_for_verbs(void)
+/* Preload the library that a file names, if that is there. */
+static void preload(const char *file)
 {
 	const char *before = getenv("LD_PRELOAD");
 	char library[PATH_MAX], *both;
-	FILE *named = fopen(VERBS, "re");
+	FILE *named = fopen(file, "re");
 
 	if (!named)
 		return;
@@ -761,7 +763,8 @@ static void allow_usual_files(void)
 static void run(char **command)
 {
 	allow_usual_files();
-	preload_for_verbs();
+	preload(VERBS); /* What polls their queues is to wait. */
+	preload(SEEDED);
 	execvp(command[0], command);
 	fprintf(stderr, "%s: %s\n", command[0], strerror(errno));
 	_exit(errno == ENOENT ? 127 : 126);
@@ -988,6 +991,27 @@ static int group_of_client(int connection, const char *host)
 	return group;
 }
 
+/* Note a command that is the other end of a copy: what it copies crosses no NIC, which its user is to know. */
+static void note_copy(const char *host, const char *command)
+{
+	static const char *const copying[] = { "scp", "sftp-server", "rsync" };
+	int notes, length = strcspn(command, " ");
+	const char *name = command + length;
+
+	while (name > command && name[-1] != '/')
+		name--;
+	length -= name - command;
+	for (size_t one = 0; one < sizeof(copying) / sizeof(*copying); one++) {
+		if (strlen(copying[one]) != (size_t)length || strncmp(copying[one], name, length) != 0)
+			continue;
+		notes = open(COPIES, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+		if (notes >= 0) {
+			dprintf(notes, "%s %s\n", copying[one], host);
+			close(notes);
+		}
+	}
+}
+
 static void answer(int connection)
 {
 	struct request asked;
@@ -1013,6 +1037,7 @@ static void answer(int connection)
 	signal(SIGCHLD, SIG_DFL);
 	sigemptyset(&children);
 	sigaddset(&children, SIGCHLD);
+	note_copy(fields[0], fields[2]);
 	group = group_of_client(connection, fields[0]);
 	if (asked.terminal)
 		terminal = make_terminal(&other);

@@ -15,13 +15,15 @@ import select
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fabric.errors import EmulationError
 from fabric.world import cache
 from fabric.world.engine import RUN_DIR, SHARED
 from fabric.world.isolation import netns
-from fabric.world.programs.preload import cached_program
+from fabric.world.programs.preload import cached_program, seeded_random
+from fabric.world.virtual.guest import in_guest
 
 FOLDER = RUN_DIR / "furnished"
 """``host_programs.c`` knows it, too."""
@@ -30,6 +32,10 @@ BINARIES = RUN_DIR / "bin"
 PRIVATE = (Path("/tmp"), Path("/run"))
 """What each host has of its own."""
 NICS = FOLDER / "nics"
+"""``host_programs.c`` knows it, too."""
+_COPIES = FOLDER / "copies"
+"""``host_programs.c`` knows it, too."""
+_SEEDED = FOLDER / "seeded"
 """``host_programs.c`` knows it, too."""
 UNKNOWN_SPEED = -1
 """What Linux says of a speed that it does not know. It counts in whole Mbit/s."""
@@ -80,6 +86,18 @@ def describe_nics(rates: Iterable[tuple[str, str, int]]) -> None:
     NICS.write_text("".join(speeds))
 
 
+def build() -> None:
+    """Build what hosts are furnished with in virtual time, before a guest starts: a compiler in one would draw at
+    random and give the first run other figures. Without a compiler nothing is built: :func:`provide` raises."""
+    with suppress(EmulationError):
+        _enters_hosts()
+        seeded_random()
+
+
+def _enters_hosts() -> Path:
+    return cached_program("host", [_SOURCE], "running programs on hosts")
+
+
 def provide() -> Path:
     """Make what hosts are furnished with, and start the server of ssh, if neither is there; return the program that
     enters hosts."""
@@ -92,7 +110,7 @@ def provide() -> Path:
 
 
 def _provide(program: Path) -> None:
-    built = cached_program("host", [_SOURCE], "running programs on hosts")
+    built = _enters_hosts()
     FOLDER.mkdir(parents=True, exist_ok=True)
     names = FOLDER / "names"
     names.mkdir(exist_ok=True)
@@ -101,6 +119,8 @@ def _provide(program: Path) -> None:
     (FOLDER / "keep").write_text("".join(f"{path}\n" for path in _kept()))
     (FOLDER / "resolv.conf").write_text(_RESOLV_CONF)
     (FOLDER / "nsswitch.conf").write_text(_name_service())
+    if in_guest():
+        _SEEDED.write_text(str(seeded_random()))
     partial = BINARIES / f"{_PROGRAM}.{os.getpid()}"
     shutil.copy(built, partial)
     for name in REMOTE_SHELLS:
@@ -156,6 +176,15 @@ def _serve(program: Path) -> None:
         readable, _, _ = select.select([said], [], [], _START_TIMEOUT_S)
         if not readable or said.readline() != b"ready\n":
             raise EmulationError(f"the server of ssh on hosts did not start within {_START_TIMEOUT_S:g} s")
+
+
+def copies() -> list[tuple[str, str]]:
+    """Return which programs have copied over ``ssh`` so far, each with the host that was the copy's other end."""
+    try:
+        lines = _COPIES.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return sorted({(program, host) for program, host in map(str.split, lines)})
 
 
 def launchers(hosts: Sequence[str], directory: Path) -> dict[str, str]:

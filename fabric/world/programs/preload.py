@@ -30,6 +30,11 @@ def polled_queues() -> Path:
     return cached_library("polled_queues", [Path(__file__).with_name("polled_queues.c")], "verbs")
 
 
+def seeded_random() -> Path:
+    """Return the library for programs that ask the processor for random numbers, built as :func:`switch_library` is."""
+    return cached_library("seeded_random", [Path(__file__).with_name("seeded_random.c")], "drawing by the run's seed")
+
+
 def cached_program(name: str, sources: Sequence[Path], what: str, includes: Sequence[Path] = ()) -> Path:
     """Return a program of C files, built into the user's cache if it is not yet. ``what`` needs it, as an error says;
     ``includes``: the files that they include.

@@ -6,7 +6,7 @@ import io
 import socket
 from pathlib import Path
 
-from app.commands.exec_notes import ListeningSink, SharedFiles, gpus_note, shared_note
+from app.commands.exec_notes import ListeningSink, SharedFiles, copies_note, gpus_note, shared_note
 from fabric.model.network import Fabric
 from topologies.load import load_fabric
 
@@ -37,6 +37,12 @@ def test_what_changed_is_said_where_programs_of_several_hosts_could_have_talked_
     )
     assert "a, b, c, d, e and 2 more, which hosts share, were written" in shared_note({A: 9, B: 9}, [*"abcdefg"])
     assert shared_note({A: 0}, ["a"]) == shared_note({A: 0, B: 0}, []) == ""
+
+
+def test_copies_over_ssh_are_named_by_program() -> None:
+    note = copies_note([("rsync", "z0h001"), ("scp", "z0h000"), ("scp", "z0h001")])
+    assert note.startswith("note: copied over ssh by rsync (z0h001), scp (z0h000, z0h001), which crosses no NIC")
+    assert copies_note([]) == ""
 
 
 def test_a_program_that_asks_for_nccl_is_told_what_to_ask_for_however_its_words_arrive() -> None:

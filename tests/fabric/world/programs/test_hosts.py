@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,16 @@ def test_speeds_are_whole_mbit_per_s_or_unknown(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(hosts, "NICS", tmp_path / "nics")
     hosts.describe_nics([("h0", "eth0", 200 * 10**9), ("h0", "eth1", 2_500_000), ("h1", "eth0", 999_999)])
     assert (tmp_path / "nics").read_text() == "h0 eth0 200000\nh0 eth1 2\nh1 eth0 -1\n"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler: apt-get install gcc libc6-dev")
+def test_what_hosts_are_furnished_with_is_built_where_there_is_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts.cache, "own", lambda: tmp_path)
+    with monkeypatch.context() as without:
+        without.setenv("PATH", str(tmp_path))
+        hosts.build()
+    assert list(tmp_path.iterdir()) == []
+    hosts.build()
+    assert sorted(path.name.partition("-")[0] for path in tmp_path.iterdir()) == ["host", "seeded_random"]
