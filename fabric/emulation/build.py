@@ -179,6 +179,7 @@ class Emulation:
             is_host=is_host,
             delays_on_arrival=is_host and not current_engine().has_own_kernel,
             draws=self.draws.get(port, ()),
+            to_switch=link.other(port).node.is_switch,
         )
 
     def set_lanes(self, plan: LanePlan) -> None:
@@ -206,6 +207,8 @@ class Emulation:
 
     def _provide(self, plan: LanePlan) -> None:
         """Make what queues are made of known to the kernel. Raises EmulationError if it cannot be had."""
+        if plan.cut_through_bytes and self.guests > 1:
+            raise EmulationError(f"queues.cut_through: is for runs in one guest, not in {self.guests}; omit either")
         if plan.queueing.is_of_vl:
             lossless.provide()
             return

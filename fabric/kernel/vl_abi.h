@@ -5,7 +5,7 @@
 
 #include <linux/types.h>
 
-#define VL_VERSION 6
+#define VL_VERSION 7
 #define VL_LANES 16	/* InfiniBand's: data lanes 0 to 14 and 15 */
 #define VL_MANAGEMENT_LANE 15	/* before all others, and never subject to flow control */
 #define VL_DSCPS 64
@@ -49,7 +49,8 @@ enum vl_cause {
 	VL_DROP_RESET = 4,	/* the queues were replaced or taken away */
 	VL_DROP_NO_MEMORY = 5,	/* this machine has no memory left */
 	VL_DROP_WATCHDOG = 6,	/* its lane had stood still for longer than the watchdog lets it */
-	VL_CAUSES = 7,
+	VL_DROP_LIFETIME = 7,	/* it had lacked room for longer than the first of a lane may */
+	VL_CAUSES = 8,
 };
 
 struct vl_port_options {
@@ -63,12 +64,16 @@ struct vl_port_options {
 	__u64 return_ns;	/* from a frame's leaving the other end's buffer until this end knows */
 	__u64 jitter_ns;	/* a frame waits up to so long, at random, before it may be sent; order stays */
 	__u64 watchdog_ns;	/* a lane that has stood still for so long drops what it has; 0: it never does */
+	__u64 lifetime_ns;	/* a frame that lacks room, first in its lane, for so long is dropped; 0: never */
 	__u32 paused;	/* a bit for each lane that the other end has stopped, whatever room it has */
 	__u16 trim_bytes;	/* VL_LOSSY: to so many, of IP, a UDP datagram without checksum is cut that finds no room */
 	__u8 trim_dscp;	/* and it goes on with this DSCP; if trim_bytes is 0 it is dropped */
 	__u8 reserved;
+	__u16 framing_bytes;	/* of the wire that each frame takes beside its own */
+	__u16 cut_through_bytes;	/* VL_CREDIT, VL_PFC: once so much of a frame has come, the other end has it; 0: once all has */
+	__u32 reserved_too;
 };
-_Static_assert(sizeof(struct vl_port_options) == 56, "vl_port_options");
+_Static_assert(sizeof(struct vl_port_options) == 72, "vl_port_options");
 _Static_assert(__builtin_offsetof(struct vl_port_options, version) == 0, "vl_port_options.version");
 _Static_assert(__builtin_offsetof(struct vl_port_options, mode) == 4, "vl_port_options.mode");
 _Static_assert(__builtin_offsetof(struct vl_port_options, control_lane) == 5, "vl_port_options.control_lane");
@@ -79,10 +84,14 @@ _Static_assert(__builtin_offsetof(struct vl_port_options, delay_ns) == 16, "vl_p
 _Static_assert(__builtin_offsetof(struct vl_port_options, return_ns) == 24, "vl_port_options.return_ns");
 _Static_assert(__builtin_offsetof(struct vl_port_options, jitter_ns) == 32, "vl_port_options.jitter_ns");
 _Static_assert(__builtin_offsetof(struct vl_port_options, watchdog_ns) == 40, "vl_port_options.watchdog_ns");
-_Static_assert(__builtin_offsetof(struct vl_port_options, paused) == 48, "vl_port_options.paused");
-_Static_assert(__builtin_offsetof(struct vl_port_options, trim_bytes) == 52, "vl_port_options.trim_bytes");
-_Static_assert(__builtin_offsetof(struct vl_port_options, trim_dscp) == 54, "vl_port_options.trim_dscp");
-_Static_assert(__builtin_offsetof(struct vl_port_options, reserved) == 55, "vl_port_options.reserved");
+_Static_assert(__builtin_offsetof(struct vl_port_options, lifetime_ns) == 48, "vl_port_options.lifetime_ns");
+_Static_assert(__builtin_offsetof(struct vl_port_options, paused) == 56, "vl_port_options.paused");
+_Static_assert(__builtin_offsetof(struct vl_port_options, trim_bytes) == 60, "vl_port_options.trim_bytes");
+_Static_assert(__builtin_offsetof(struct vl_port_options, trim_dscp) == 62, "vl_port_options.trim_dscp");
+_Static_assert(__builtin_offsetof(struct vl_port_options, reserved) == 63, "vl_port_options.reserved");
+_Static_assert(__builtin_offsetof(struct vl_port_options, framing_bytes) == 64, "vl_port_options.framing_bytes");
+_Static_assert(__builtin_offsetof(struct vl_port_options, cut_through_bytes) == 66, "vl_port_options.cut_through_bytes");
+_Static_assert(__builtin_offsetof(struct vl_port_options, reserved_too) == 68, "vl_port_options.reserved_too");
 
 struct vl_entry {
 	__u8 lane;
@@ -157,25 +166,25 @@ struct vl_lane_stats {
 	__u64 trimmed_bytes;	/* what this port cut off, */
 	__u64 trimmed_packets;	/* and of how many */
 };
-_Static_assert(sizeof(struct vl_lane_stats) == 232, "vl_lane_stats");
+_Static_assert(sizeof(struct vl_lane_stats) == 248, "vl_lane_stats");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, lane) == 0, "vl_lane_stats.lane");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, backlog_packets) == 4, "vl_lane_stats.backlog_packets");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, backlog_bytes) == 8, "vl_lane_stats.backlog_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, sent_bytes) == 16, "vl_lane_stats.sent_bytes");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, sent_packets) == 24, "vl_lane_stats.sent_packets");
 _Static_assert(__builtin_offsetof(struct vl_lane_stats, dropped_bytes) == 32, "vl_lane_stats.dropped_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, dropped_packets) == 88, "vl_lane_stats.dropped_packets");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalls) == 144, "vl_lane_stats.stalls");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalled_ns) == 152, "vl_lane_stats.stalled_ns");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalled_since_ns) == 160, "vl_lane_stats.stalled_since_ns");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, buffer_bytes) == 168, "vl_lane_stats.buffer_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, used_bytes) == 176, "vl_lane_stats.used_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, buffered_bytes) == 184, "vl_lane_stats.buffered_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, most_buffered_bytes) == 192, "vl_lane_stats.most_buffered_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_bytes) == 200, "vl_lane_stats.marked_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_packets) == 208, "vl_lane_stats.marked_packets");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, trimmed_bytes) == 216, "vl_lane_stats.trimmed_bytes");
-_Static_assert(__builtin_offsetof(struct vl_lane_stats, trimmed_packets) == 224, "vl_lane_stats.trimmed_packets");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, dropped_packets) == 96, "vl_lane_stats.dropped_packets");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalls) == 160, "vl_lane_stats.stalls");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalled_ns) == 168, "vl_lane_stats.stalled_ns");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, stalled_since_ns) == 176, "vl_lane_stats.stalled_since_ns");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, buffer_bytes) == 184, "vl_lane_stats.buffer_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, used_bytes) == 192, "vl_lane_stats.used_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, buffered_bytes) == 200, "vl_lane_stats.buffered_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, most_buffered_bytes) == 208, "vl_lane_stats.most_buffered_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_bytes) == 216, "vl_lane_stats.marked_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, marked_packets) == 224, "vl_lane_stats.marked_packets");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, trimmed_bytes) == 232, "vl_lane_stats.trimmed_bytes");
+_Static_assert(__builtin_offsetof(struct vl_lane_stats, trimmed_packets) == 240, "vl_lane_stats.trimmed_packets");
 
 struct vl_wait {
 	__u32 input_index;	/* of the interface by which frames came, */

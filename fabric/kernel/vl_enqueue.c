@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
+#include <linux/math64.h>
 #include <linux/netdevice.h>
 #include <linux/random.h>
 #include <linux/timekeeping.h>
@@ -50,6 +51,14 @@ static u64 vl_ready_at(const struct vl_sched *q, u8 lane, u64 came_ns)
 	return before ? max_t(u64, came_ns, vl_frame_of(before)->at_ns) : came_ns;
 }
 
+/* Returns from when on a frame may start whose last bit has yet to come, so that it is there when it is to be sent. */
+static u64 vl_start_before_tail(const struct vl_sched *q, const struct vl_record *input, u32 bytes)
+{
+	u64 takes_ns = div64_u64((u64)(bytes + q->config.port.framing_bytes) * 8 * NSEC_PER_SEC, q->config.port.rate_bps);
+
+	return input && input->tail_ns > takes_ns ? input->tail_ns - takes_ns : 0;
+}
+
 static int vl_refuse(struct sk_buff *frame, struct Qdisc *sch, struct vl_record *input, u8 lane, enum vl_cause cause,
 		     struct sk_buff **to_free)
 {
@@ -66,6 +75,7 @@ static int vl_enqueue_frame(struct sk_buff *frame, struct Qdisc *sch, struct vl_
 	u32 bytes = qdisc_pkt_len(frame);
 	enum vl_cause cause = vl_refusal(q, qdisc_dev(sch), lane, bytes);
 	struct vl_record *record = NULL;
+	u64 ready_ns;
 
 	if (cause == VL_DROP_LIMIT && vl_trim(q, lane, frame)) {
 		lane = vl_lane_of(&q->config, frame);
@@ -81,7 +91,8 @@ static int vl_enqueue_frame(struct sk_buff *frame, struct Qdisc *sch, struct vl_
 		record->input = input;
 		record->input_index = frame->skb_iif;
 	}
-	*vl_frame_of(frame) = (struct vl_frame){ record, vl_ready_at(q, lane, vl_came_at(input, ktime_get_ns())), lane };
+	ready_ns = max(vl_came_at(input, ktime_get_ns()), vl_start_before_tail(q, input, bytes));
+	*vl_frame_of(frame) = (struct vl_frame){ record, vl_ready_at(q, lane, ready_ns), lane };
 	__skb_queue_tail(&q->lanes[lane].frames, frame);
 	q->lanes[lane].bytes += bytes;
 	q->waiting |= BIT(lane);

@@ -37,6 +37,7 @@ struct vl_record {
 	const struct sk_buff *frame;
 	u64 at_ns;				/* when it leaves or returns, */
 	u64 arrival_ns;				/* when the sender knows that it has arrived */
+	u64 tail_ns;				/* when its last bit comes, which may be after its arrival (cut-through) */
 	u32 bytes;
 	u32 input_index;			/* where it came in */
 	u8 lane;

@@ -22,19 +22,40 @@ static void vl_let_go(struct vl_record *record)
 	vl_abandon(record);
 }
 
+static void vl_drop(struct Qdisc *sch, struct sk_buff *frame, enum vl_cause cause)
+{
+	vl_count_drop(qdisc_priv(sch), vl_frame_of(frame)->lane, qdisc_pkt_len(frame), cause);
+	qdisc_qstats_drop(sch);
+	qdisc_qstats_backlog_dec(sch, frame);
+	sch->q.qlen--;
+	vl_let_go(vl_frame_of(frame)->record);
+	kfree_skb(frame);
+}
+
 static void vl_drop_all(struct Qdisc *sch, struct sk_buff_head *frames, enum vl_cause cause)
 {
-	struct vl_sched *q = qdisc_priv(sch);
 	struct sk_buff *frame;
 
-	while ((frame = __skb_dequeue(frames))) {
-		vl_count_drop(q, vl_frame_of(frame)->lane, qdisc_pkt_len(frame), cause);
-		qdisc_qstats_drop(sch);
-		qdisc_qstats_backlog_dec(sch, frame);
-		sch->q.qlen--;
-		vl_let_go(vl_frame_of(frame)->record);
-		kfree_skb(frame);
-	}
+	while ((frame = __skb_dequeue(frames)))
+		vl_drop(sch, frame, cause);
+}
+
+static void vl_emptied(struct vl_sched *q, u8 lane)
+{
+	q->lanes[lane].stalled_since_ns = 0;
+	q->waiting &= ~BIT(lane);
+	q->stalled &= ~BIT(lane);
+}
+
+void vl_drop_first(struct Qdisc *sch, u8 lane, enum vl_cause cause)
+{
+	struct vl_sched *q = qdisc_priv(sch);
+	struct sk_buff *frame = __skb_dequeue(&q->lanes[lane].frames);
+
+	q->lanes[lane].bytes -= qdisc_pkt_len(frame);
+	if (skb_queue_empty(&q->lanes[lane].frames))
+		vl_emptied(q, lane);
+	vl_drop(sch, frame, cause);
 }
 
 void vl_drop_lane(struct Qdisc *sch, u8 lane, enum vl_cause cause)
@@ -43,9 +64,7 @@ void vl_drop_lane(struct Qdisc *sch, u8 lane, enum vl_cause cause)
 
 	vl_drop_all(sch, &q->lanes[lane].frames, cause);
 	q->lanes[lane].bytes = 0;
-	q->lanes[lane].stalled_since_ns = 0;
-	q->waiting &= ~BIT(lane);
-	q->stalled &= ~BIT(lane);
+	vl_emptied(q, lane);
 }
 
 void vl_purge(struct Qdisc *sch, enum vl_cause cause)

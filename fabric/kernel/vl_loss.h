@@ -11,6 +11,9 @@
 
 void vl_count_drop(struct vl_sched *q, u8 lane, u32 bytes, enum vl_cause cause);
 
+/* Loses the first frame that waits in a lane. */
+void vl_drop_first(struct Qdisc *sch, u8 lane, enum vl_cause cause);
+
 /* Loses what waits in a lane. */
 void vl_drop_lane(struct Qdisc *sch, u8 lane, enum vl_cause cause);
 

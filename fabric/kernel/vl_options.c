@@ -42,8 +42,8 @@ static int vl_parse_port(struct vl_config *config, const struct nlattr *attribut
 	}
 	if (config->port.mode >= VL_MODES || !config->port.rate_bps || config->port.delay_ns > NSEC_PER_SEC ||
 	    config->port.return_ns > NSEC_PER_SEC || config->port.jitter_ns > NSEC_PER_SEC ||
-	    config->port.watchdog_ns > NSEC_PER_SEC) {
-		NL_SET_ERR_MSG(extack, "vl: unknown mode, no rate, or a delay, jitter or watchdog above 1 s");
+	    config->port.watchdog_ns > NSEC_PER_SEC || config->port.lifetime_ns > NSEC_PER_SEC) {
+		NL_SET_ERR_MSG(extack, "vl: unknown mode, no rate, or a delay, jitter, watchdog or lifetime above 1 s");
 		return -EINVAL;
 	}
 	if (config->port.trim_dscp >= VL_DSCPS) {

@@ -3,6 +3,7 @@
 #include <linux/math64.h>
 #include <net/pkt_sched.h>
 
+#include "vl_lifetime.h"
 #include "vl_marking.h"
 #include "vl_port.h"
 #include "vl_watchdog.h"
@@ -43,6 +44,7 @@ static void vl_note_stalls(struct vl_sched *q, u32 blocked, u64 at_ns)
 
 	for_each_set_bit(lane, &changed, VL_LANES) {
 		q->lanes[lane].stalled_since_ns = blocked & BIT(lane) ? at_ns : 0;
+		q->lanes[lane].first_since_ns = at_ns;
 		if (blocked & BIT(lane))
 			q->lanes[lane].stalls++;
 	}
@@ -72,8 +74,19 @@ static struct sk_buff *vl_take_first(struct vl_sched *q, u8 lane)
 static void vl_occupy(struct vl_sched *q, u32 bytes, u64 start_ns)
 {
 	u64 rest = start_ns > q->free_ns ? 0 : q->rest;
+	u64 on_wire = bytes + q->config.port.framing_bytes;
 
-	q->free_ns = start_ns + div64_u64_rem((u64)bytes * 8 * NSEC_PER_SEC + rest, q->config.port.rate_bps, &q->rest);
+	q->free_ns = start_ns + div64_u64_rem(on_wire * 8 * NSEC_PER_SEC + rest, q->config.port.rate_bps, &q->rest);
+}
+
+/* Returns when so much of a frame has been sent that the other end has it. */
+static u64 vl_had_ns(const struct vl_sched *q, u32 bytes, u64 start_ns)
+{
+	u64 enough = q->config.port.cut_through_bytes;
+
+	if (!enough || enough >= bytes)
+		return q->free_ns;
+	return start_ns + div64_u64(enough * 8 * NSEC_PER_SEC, q->config.port.rate_bps);
 }
 
 /* Settles the records of a frame that is being sent; returns the one that it takes to the other end, or NULL. */
@@ -90,6 +103,7 @@ static struct vl_record *vl_settle(struct vl_sched *q, struct vl_record *record,
 		vl_record_free(record);
 		return NULL;
 	}
+	record->tail_ns = q->free_ns + q->config.port.delay_ns;
 	spin_lock_irqsave(&q->link->lock, flags);
 	vl_take(q->link, record, arrival_ns);
 	spin_unlock_irqrestore(&q->link->lock, flags);
@@ -104,7 +118,8 @@ static void vl_start(struct vl_sched *q, u8 lane, u64 start_ns)
 	vl_mark(q, lane, frame);
 	start_ns = vl_draw(&q->draws, frame->skb_iif, qdisc_pkt_len(frame), start_ns);
 	vl_occupy(q, qdisc_pkt_len(frame), start_ns);
-	arrival_ns = max(q->free_ns + q->config.port.delay_ns, q->last_arrival_ns);
+	arrival_ns = vl_had_ns(q, qdisc_pkt_len(frame), start_ns) + q->config.port.delay_ns;
+	arrival_ns = max(arrival_ns, q->last_arrival_ns);
 	q->last_arrival_ns = arrival_ns;
 	vl_frame_of(frame)->record = vl_settle(q, vl_frame_of(frame)->record, arrival_ns);
 	/* A link to another guest delays by itself. */
@@ -125,13 +140,13 @@ u64 vl_send(struct vl_sched *q, u64 now_ns)
 			return at_ns;
 		ready = vl_ready_lanes(q, at_ns, bytes, &blocked, &change_ns);
 		vl_note_stalls(q, blocked, at_ns);
-		if (vl_watchdog(q, blocked, at_ns))
+		if (vl_watchdog(q, blocked, at_ns) || vl_lifetime(q, blocked, at_ns))
 			continue;
 		if (ready) {
 			vl_start(q, vl_arbitrate(&q->arbiter, ready, bytes), at_ns);
 			continue;
 		}
-		change_ns = min(change_ns, vl_watchdog_due_ns(q, blocked));
+		change_ns = min3(change_ns, vl_watchdog_due_ns(q, blocked), vl_lifetime_due_ns(q, blocked));
 		until_ns = min(change_ns, now_ns);
 		vl_add_stalled_time(q, blocked, until_ns - at_ns);
 		q->decided_ns = until_ns;
@@ -141,7 +156,7 @@ u64 vl_send(struct vl_sched *q, u64 now_ns)
 	return U64_MAX;
 }
 
-/* Returns how long the shortest takes of the frames that may start next. */
+/* Returns how long it takes until the other end has the shortest of the frames that may start next. */
 static u64 vl_shortest_ns(const struct vl_sched *q)
 {
 	unsigned long lanes = q->waiting;
@@ -150,6 +165,10 @@ static u64 vl_shortest_ns(const struct vl_sched *q)
 
 	for_each_set_bit(lane, &lanes, VL_LANES)
 		bytes = min(bytes, qdisc_pkt_len(skb_peek(&q->lanes[lane].frames)));
+	if (q->config.port.cut_through_bytes && q->config.port.cut_through_bytes < bytes)
+		bytes = q->config.port.cut_through_bytes;
+	else
+		bytes += q->config.port.framing_bytes;
 	return div64_u64((u64)bytes * 8 * NSEC_PER_SEC, q->config.port.rate_bps);
 }
 

@@ -27,6 +27,7 @@ struct vl_lane {
 	u64 marked_bytes, marked_packets;
 	u64 trimmed_bytes, trimmed_packets;
 	u64 stalls, stalled_ns, stalled_since_ns;
+	u64 first_since_ns;	/* since when its first frame has lacked room */
 	u64 room_since_ns;	/* while `dropping` (vl_watchdog.h): since when there has been room, 0: there is none */
 	bool dropping;
 };

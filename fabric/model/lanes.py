@@ -269,6 +269,27 @@ class QueueConfig(Strict):
             "there has been room for as long again (PFC watchdog). Without it, it never drops."
         ),
     )
+    lifetime: Annotated[TimeS, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description=(
+            "Longest time for which the first frame of a lossless lane of a switch may lack room at the other end; "
+            "then it is dropped (InfiniBand's HOQLife). Without it, it waits until there is room."
+        ),
+    )
+    framing: Annotated[SizeBytes, Field(ge=0, lt=2**16)] = Field(
+        default=0,
+        description=(
+            "What each frame takes of the wire beside its own bytes: 24 B with Ethernet's preamble, FCS and gap. In "
+            "lossless and trimmed queueing."
+        ),
+    )
+    cut_through: Annotated[SizeBytes, Field(gt=0, lt=2**16)] | None = Field(
+        default=None,
+        description=(
+            "How much of a frame has to come before a switch may send it on, in lossless queueing. Without it, the "
+            "whole frame (store and forward)."
+        ),
+    )
     marking: Marking | None = Field(
         default=None,
         description="ECN marking at every switch port, in every lane of data. Without it, nothing is marked.",
@@ -377,7 +398,8 @@ class Lane:
 class LanePlan:
     """The queues that every port has under one queueing, in order of their numbers.
 
-    ``flow_control``, ``return_ns`` (None: each link's delay) and ``watchdog_ns`` are for lossless queueing only.
+    ``flow_control``, ``return_ns`` (None: each link's delay), ``watchdog_ns``, ``lifetime_ns`` and
+    ``cut_through_bytes`` are for lossless queueing only, ``framing_bytes`` for that and trimmed queueing.
     ``jitter_frames`` is the longest random wait of a frame that a host sends, in times of a full frame.
     """
 
@@ -388,6 +410,9 @@ class LanePlan:
     jitter_frames: float = 0.0
     acknowledgements: Acknowledgements = Acknowledgements.WITH_DATA
     watchdog_ns: int | None = None
+    lifetime_ns: int | None = None
+    framing_bytes: int = 0
+    cut_through_bytes: int | None = None
 
     @property
     def levels(self) -> tuple[ServiceLevel, ...]:
@@ -458,12 +483,22 @@ def plan_lanes(config: QueueConfig, queueing: Queueing) -> LanePlan:
     if not queueing.is_of_vl:
         return LanePlan(queueing, lanes, jitter_frames=config.jitter, acknowledgements=config.acknowledgements)
     management = Lane(MANAGEMENT, MANAGEMENT_NUMBER, 0.0, 1.0, 0, ())
-    return_ns = None if config.return_time is None else round(config.return_time * 1e9)
-    watchdog_ns = None if config.watchdog is None else round(config.watchdog * 1e9)
-    all_lanes = (*lanes, management)
     return LanePlan(
-        queueing, all_lanes, config.flow_control, return_ns, config.jitter, config.acknowledgements, watchdog_ns
+        queueing,
+        (*lanes, management),
+        config.flow_control,
+        return_ns=_ns(config.return_time),
+        jitter_frames=config.jitter,
+        acknowledgements=config.acknowledgements,
+        watchdog_ns=_ns(config.watchdog),
+        lifetime_ns=_ns(config.lifetime),
+        framing_bytes=config.framing,
+        cut_through_bytes=config.cut_through,
     )
+
+
+def _ns(time_s: float | None) -> int | None:
+    return None if time_s is None else round(time_s * 1e9)
 
 
 def _only_lane(config: QueueConfig, queueing: Queueing) -> Lane:

@@ -50,7 +50,7 @@ class ShapedPort:
     what it sends is a host's own; ``draws``: budgets that frames take of, in lossless queueing only; ``crosses``: its
     link leads to another guest of the run, and delays by itself; ``delays_on_arrival``: its frames are delayed at the
     other end (:mod:`fabric.emulation.arrivals`), unless queueing is lossless; ``is_paused``: that end has stopped all
-    lanes of data, where queueing is lossless."""
+    lanes of data, where queueing is lossless; ``to_switch``: that end is a switch's."""
 
     interface: str
     index: int
@@ -63,6 +63,7 @@ class ShapedPort:
     crosses: bool = False
     delays_on_arrival: bool = False
     is_paused: bool = False
+    to_switch: bool = False
 
     def jitter_ns(self, plan: LanePlan) -> int:
         """Return how long a frame waits here at most, at random, before it comes into a queue."""
@@ -101,7 +102,7 @@ def _queue(port: ShapedPort, lane: Lane) -> Request:
 
 
 def _lossless_port(port: ShapedPort, plan: LanePlan) -> vl.VlConfig:
-    made = vl_port(plan, port.rate_bps, port.delay_ns, marks=not port.is_host)
+    made = vl_port(plan, port.rate_bps, port.delay_ns, marks=not port.is_host, to_switch=port.to_switch)
     paused = (made.lanes - {vl.MANAGEMENT_LANE}) if port.is_paused else frozenset[int]()
     return replace(made, jitter_ns=port.jitter_ns(plan), crosses=port.crosses, paused=paused)
 

@@ -83,9 +83,11 @@ def lane_names(plan: LanePlan) -> dict[int, str]:
     return {vl_number(lane): lane.name for lane in plan.lanes}
 
 
-def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False) -> vl.VlConfig:
-    """Return the port of a link under a plan of ``vl``; ``marks``: it is a switch's, which also has the watchdog, and
-    trims."""
+def vl_port(
+    plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False, to_switch: bool = False
+) -> vl.VlConfig:
+    """Return the port of a link under a plan of ``vl``; ``marks``: it is a switch's, which also has the watchdog, drops
+    what waits for too long, and trims; ``to_switch``: its link leads to one, which may cut through."""
     control, ahead = plan.control, plan.for_acknowledgements
     lane_of_dscp = {level.dscp: vl_number(lane) for lane in plan.lanes for level in lane.levels}
     return vl.VlConfig(
@@ -103,6 +105,9 @@ def vl_port(plan: LanePlan, rate_bps: int, delay_ns: int, *, marks: bool = False
         watchdog_ns=(plan.watchdog_ns or 0) if marks else 0,
         trim_bytes=TRIMMED_BYTES if marks and plan.queueing is Queueing.TRIMMED else 0,
         trim_dscp=ServiceLevel.CONTROL.dscp,
+        lifetime_ns=(plan.lifetime_ns or 0) if marks else 0,
+        framing_bytes=plan.framing_bytes,
+        cut_through_bytes=(plan.cut_through_bytes or 0) if to_switch else 0,
     )
 
 
@@ -130,7 +135,12 @@ def _buffer(plan: LanePlan, lane: Lane, marks: bool) -> vl.LaneBuffer:
 
 
 def faults(config: QueueConfig, queueing: Queueing, fabric: Fabric) -> Iterator[str]:
-    """Yield the faults of a config in a lossless queueing: what is impossible, lowers a link's rate or loses frames."""
+    """Yield the faults of a config in a queueing: what it does not have, and of a lossless one what is impossible,
+    lowers a link's rate or loses frames."""
+    if config.framing and not queueing.is_of_vl:
+        yield f"queues.framing: {queueing.value} has none; remove it, or play lossless, lossless_lanes or trimmed"
+    if config.cut_through and not queueing.is_lossless:
+        yield f"queues.cut_through: {queueing.value} has none; remove it, or play lossless or lossless_lanes"
     if not queueing.is_lossless:
         return
     if queueing.has_lanes:

@@ -76,6 +76,9 @@ class VlConfig:
     ``crosses``: the link leads to another guest of the run and delays by itself.
     ``watchdog_ns``: a lane that has stood still for so long drops what it has and what comes, until there has been room
     for as long again; 0: it never does. ``paused``: lanes that the other end has stopped, whatever room it has.
+    ``lifetime_ns``: a frame that has been the first of its lane for so long, without room at the other end, is dropped;
+    0: never. ``framing_bytes``: of the wire that each frame takes beside its own. ``cut_through_bytes``: once so much
+    of a frame has come, the other end has it (not LOSSY); 0: once all has.
     ``trim_bytes``: a UDP datagram that finds its lane full (LOSSY) is cut to so many bytes of its IP packet, and goes
     on with ``trim_dscp``, in the lane of that; 0: it is dropped.
     """
@@ -97,6 +100,9 @@ class VlConfig:
     paused: frozenset[int] = frozenset()
     trim_bytes: int = 0
     trim_dscp: int = 0
+    lifetime_ns: int = 0
+    framing_bytes: int = 0
+    cut_through_bytes: int = 0
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -151,6 +157,9 @@ def _port_options(port: VlConfig) -> PortOptions:
         paused=sum(1 << lane for lane in port.paused),
         trim_bytes=port.trim_bytes,
         trim_dscp=port.trim_dscp,
+        lifetime_ns=port.lifetime_ns,
+        framing_bytes=port.framing_bytes,
+        cut_through_bytes=port.cut_through_bytes,
     )
 
 
@@ -170,12 +179,17 @@ def _faults(port: VlConfig) -> Iterator[str]:
         "return time": port.return_ns,
         "jitter": port.jitter_ns,
         "watchdog": port.watchdog_ns,
+        "lifetime": port.lifetime_ns,
     }
     for name, value in times.items():
         if not 0 <= value <= _MOST_DELAY_NS:
             yield f"{name} {value} ns must be between 0 and {_MOST_DELAY_NS}"
-    if not 0 <= port.trim_bytes < 2**16:
-        yield f"trimming to {port.trim_bytes} B must be between 0 and 65535"
+    parts = {"trimming to": port.trim_bytes, "framing": port.framing_bytes, "cut-through": port.cut_through_bytes}
+    for name, size in parts.items():
+        if not 0 <= size < 2**16:
+            yield f"{name} {size} B must be between 0 and 65535"
+    if port.cut_through_bytes and port.flow_control is FlowControlMode.LOSSY:
+        yield "cut-through needs flow control by credits or PFC"
     if not 0 <= port.high_limit <= HIGH_UNLIMITED:
         yield f"limit of high priority {port.high_limit} must be between 0 and {HIGH_UNLIMITED} (unlimited)"
     for dscp in [*port.lane_of_dscp, port.trim_dscp]:

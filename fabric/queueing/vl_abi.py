@@ -17,7 +17,7 @@ from fabric.queueing.c_struct import U8, U16, U32, U64, Numbering, StructLayout,
 
 HEADER = Path(__file__).resolve().parents[1] / "kernel" / "vl_abi.h"
 
-VERSION = 6
+VERSION = 7
 LANES = 16
 MANAGEMENT_LANE = 15
 DSCPS = 64
@@ -63,6 +63,7 @@ class DropCause(IntEnum):
     RESET = 4
     NO_MEMORY = 5
     WATCHDOG = 6
+    LIFETIME = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +80,18 @@ class PortOptions:
     return_ns: Annotated[int, U64, "from a frame's leaving the other end's buffer until this end knows"]
     jitter_ns: Annotated[int, U64, "a frame waits up to so long, at random, before it may be sent; order stays"]
     watchdog_ns: Annotated[int, U64, "a lane that has stood still for so long drops what it has; 0: it never does"] = 0
+    lifetime_ns: Annotated[int, U64, "a frame that lacks room, first in its lane, for so long is dropped; 0: never"] = 0
     paused: Annotated[int, U32, "a bit for each lane that the other end has stopped, whatever room it has"] = 0
     trim_bytes: Annotated[
         int, U16, "VL_LOSSY: to so many, of IP, a UDP datagram without checksum is cut that finds no room"
     ] = 0
     trim_dscp: Annotated[int, U8, "and it goes on with this DSCP; if trim_bytes is 0 it is dropped"] = 0
     reserved: Annotated[int, U8] = 0
+    framing_bytes: Annotated[int, U16, "of the wire that each frame takes beside its own"] = 0
+    cut_through_bytes: Annotated[
+        int, U16, "VL_CREDIT, VL_PFC: once so much of a frame has come, the other end has it; 0: once all has"
+    ] = 0
+    reserved_too: Annotated[int, U32] = 0
 
 
 @dataclass(frozen=True)
@@ -273,6 +280,7 @@ _CAUSES = Numbering(
         DropCause.RESET: "the queues were replaced or taken away",
         DropCause.NO_MEMORY: "this machine has no memory left",
         DropCause.WATCHDOG: "its lane had stood still for longer than the watchdog lets it",
+        DropCause.LIFETIME: "it had lacked room for longer than the first of a lane may",
     },
 )
 

@@ -17,10 +17,10 @@ _APART_S = 50e-6
 _MARK = struct.Struct("=dI")
 
 
-def paused(at_s: float, for_s: float, watchdog_s: float, datagrams: int) -> dict[str, object]:
+def paused(at_s: float, for_s: float, watchdog_s: float, datagrams: int, lifetime_s: float = 0.0) -> dict[str, object]:
     """Send a datagram every 50 us, and let the other end pause the port meanwhile; return when each that came was sent
     and when it came, from the first's start, and what the port tells then."""
-    port = replace(labs.one_lane(_RATE_BPS), watchdog_ns=round(watchdog_s * 1e9))
+    port = replace(labs.one_lane(_RATE_BPS), watchdog_ns=round(watchdog_s * 1e9), lifetime_ns=round(lifetime_s * 1e9))
     lab = labs.two_hosts(port)
     with lab.inside("a"):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -44,5 +44,5 @@ def paused(at_s: float, for_s: float, watchdog_s: float, datagrams: int) -> dict
             sent_s, number = _MARK.unpack_from(sink.recv(65536))
             came.append((number, sent_s, time.monotonic() - begins))
     lane = lab.stats()["a-b"].lanes[0]
-    dropped = lane.dropped_packets[vl.DropCause.WATCHDOG]
+    dropped = lane.dropped_packets[vl.DropCause.LIFETIME if lifetime_s else vl.DropCause.WATCHDOG]
     return {"came": came, "stalls": lane.stalls, "stalled_s": lane.stalled_ns / 1e9, "dropped": dropped}

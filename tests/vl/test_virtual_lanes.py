@@ -275,3 +275,62 @@ def test_a_watchdog_drops_what_waits_and_what_comes_until_there_is_room_for_as_l
 def test_a_pause_shorter_than_the_watchdog_loses_nothing() -> None:
     found = measured("pauses", "paused", 1e-3, 0.4e-3, 0.5e-3, 60)
     assert ([number for number, _, _ in found["came"]], found["dropped"]) == (list(range(60)), 0)
+
+
+LIFETIME_S = 0.4e-3
+
+
+def test_a_first_frame_that_lacks_room_for_a_lifetime_is_dropped_and_then_the_next_one() -> None:
+    """In a pause of 2 ms four of them, 0.4 ms after each other, from the first that waits on; a fifth has 2 ms less."""
+    found = measured("pauses", "paused", 1e-3, 2.1e-3, 0.0, 100, LIFETIME_S)
+    came = [number for number, _, _ in found["came"]]
+    lost = sorted(set(range(100)) - set(came))
+    assert (len(lost), found["dropped"], found["stalls"]) == (5, 5, 1)
+    assert lost == list(range(lost[0], lost[0] + 5)) and lost[0] in (20, 21)
+    assert came == sorted(came)
+
+
+def test_a_pause_shorter_than_a_lifetime_loses_nothing() -> None:
+    found = measured("pauses", "paused", 1e-3, LIFETIME_S - 50e-6, 0.0, 60, LIFETIME_S)
+    assert ([number for number, _, _ in found["came"]], found["dropped"]) == (list(range(60)), 0)
+
+
+GBPS = 10**9
+FRAME, FRAMING, CUT = 4000, 24, 64
+READS_NS = 40
+"""What reading clocks and sockets takes at both ends."""
+
+
+def time_ns(size_bytes: int, rate_bps: int) -> float:
+    return size_bytes * 8e9 / rate_bps
+
+
+@pytest.mark.parametrize("links", [1, 2, 4])
+def test_a_frame_is_received_whole_before_each_switch_sends_it_on(links: int) -> None:
+    (came_ns,) = measured("wires", "arrivals_ns", [10 * GBPS] * links, FRAME, 0, 0, 1)
+    assert came_ns == pytest.approx(links * (time_ns(FRAME, 10 * GBPS) + 1000), abs=READS_NS)
+
+
+@pytest.mark.parametrize("links", [2, 4])
+def test_a_frame_that_is_cut_through_is_on_all_links_at_once(links: int) -> None:
+    """Each switch waits for as much as it needs, and the last link carries all of it."""
+    (came_ns,) = measured("wires", "arrivals_ns", [10 * GBPS] * links, FRAME, 0, CUT, 1)
+    expected_ns = (links - 1) * time_ns(CUT, 10 * GBPS) + time_ns(FRAME, 10 * GBPS) + links * 1000
+    assert came_ns == pytest.approx(expected_ns, abs=READS_NS)
+
+
+def test_a_fast_link_sends_no_bit_that_has_not_come_over_a_slow_one() -> None:
+    """Its last bit follows that of the slow link at once; the other way round only the slow one counts."""
+    (came_ns,) = measured("wires", "arrivals_ns", [GBPS, 10 * GBPS], FRAME, 0, CUT, 1)
+    assert came_ns == pytest.approx(time_ns(FRAME, GBPS) + 2000, abs=READS_NS)
+    (came_ns,) = measured("wires", "arrivals_ns", [10 * GBPS, GBPS], FRAME, 0, CUT, 1)
+    assert came_ns == pytest.approx(time_ns(CUT, 10 * GBPS) + time_ns(FRAME, GBPS) + 2000, abs=READS_NS)
+
+
+@pytest.mark.parametrize("cut_through", [0, CUT])
+@pytest.mark.parametrize("size", [100, FRAME])
+def test_frames_follow_each_other_at_the_rate_less_their_framing(size: int, cut_through: int) -> None:
+    frames = 20
+    found_ns = measured("wires", "arrivals_ns", [GBPS, GBPS], size, FRAMING, cut_through, frames)
+    each_ns = (found_ns[-1] - found_ns[0]) / (frames - 1)
+    assert each_ns == pytest.approx(time_ns(size + FRAMING, GBPS), abs=READS_NS / frames + 1)

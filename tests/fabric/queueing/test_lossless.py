@@ -39,6 +39,32 @@ def port(plan: LanePlan) -> vl.VlConfig:
 # Ports ----------------------------------------------------------------------------------------------------------------
 
 
+def test_switches_drop_what_waits_too_long_and_cut_through_to_switches_alone() -> None:
+    config = QueueConfig(lifetime=0.1, framing=24, cut_through=64)
+    plan = plan_lanes(config, Queueing.LOSSLESS)
+    host, leaf, to_host = (
+        lossless.vl_port(plan, 200_000_000_000, 1000, marks=marks, to_switch=to_switch)
+        for marks, to_switch in ((False, True), (True, True), (True, False))
+    )
+    assert [port.lifetime_ns for port in (host, leaf, to_host)] == [0, 10**8, 10**8]
+    assert [port.cut_through_bytes for port in (host, leaf, to_host)] == [64, 64, 0]
+    assert {port.framing_bytes for port in (host, leaf, to_host)} == {24}
+
+
+@pytest.mark.parametrize(
+    ("queueing", "named"),
+    [
+        (Queueing.SHARED, ["queues.framing", "queues.cut_through"]),
+        (Queueing.TRIMMED, ["queues.cut_through"]),
+        (Queueing.LOSSLESS_LANES, []),
+    ],
+)
+def test_what_a_queueing_does_not_have_is_refused(queueing: Queueing, named: list[str]) -> None:
+    faults = list(lossless.faults(QueueConfig(framing=24, cut_through=64), queueing, TRUE_RATE))
+    assert [fault.split(":")[0] for fault in faults] == named
+    assert all(f": {queueing.value} has none" in fault for fault in faults)
+
+
 @pytest.mark.parametrize("plan", [ONE_LANE, LANES], ids=["one lane", "lanes"])
 @pytest.mark.parametrize("flow_control", FlowControl)
 def test_a_port_can_be_told_to_the_kernel(plan: LanePlan, flow_control: FlowControl) -> None:

@@ -30,13 +30,18 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
         paused=frozenset({0, 3}),
         trim_bytes=84,
         trim_dscp=48,
+        lifetime_ns=10,
+        framing_bytes=24,
+        cut_through_bytes=64,
     )
     marking = Marking(kmin=6, kmax=7, pmax=0.5)
     port = replace(port, buffers={0: LaneBuffer(1, 2, 4, 3, 5).marked(marking), 1: LaneBuffer(credit_bytes=9)})
     draws = [budgets.draw(77, 5000, 0.25, 6), budgets.draw(78, 6000)]
     found = dict(netlink.attributes_of(vl.options(port, draws), 0))
     assert found[6] == struct.pack("=QQIIQQII", 77, 5000, 6, 250, 78, 6000, 0, 1000)
-    assert found[1] == struct.pack("=IBBBBQQQQQIHBB", 6, 1, 15, 255, 1, 10**9, 5, 6, 7, 8, 9, 84, 48, 0)
+    assert found[1] == struct.pack(
+        "=IBBBBQQQQQQIHBBHHI", 7, 1, 15, 255, 1, 10**9, 5, 6, 7, 8, 10, 9, 84, 48, 0, 24, 64, 0
+    )
     assert found[2] == bytes(8) + b"\1" + bytes(55)
     assert (found[3], found[4]) == (b"", bytes([0, 3, 1, 255]))
     assert len(found[5]) == 16 * 32
@@ -51,6 +56,9 @@ def test_options_are_laid_out_as_the_kernel_reads_them() -> None:
         ({"return_ns": 2 * 10**9}, r"return time 2000000000 ns"),
         ({"jitter_ns": -1}, r"jitter -1 ns must be between 0 and 1000000000"),
         ({"watchdog_ns": 2 * 10**9}, r"watchdog 2000000000 ns must be between 0 and 1000000000"),
+        ({"lifetime_ns": 2 * 10**9}, r"lifetime 2000000000 ns must be between 0 and 1000000000"),
+        ({"framing_bytes": 65536}, r"framing 65536 B must be between 0 and 65535"),
+        ({"cut_through_bytes": 64, "flow_control": FlowControlMode.LOSSY}, r"cut-through needs flow control"),
         ({"high_limit": 256}, r"limit of high priority 256"),
         ({"lane_of_dscp": {64: 0}}, r"DSCP 64"),
         ({"lane_of_dscp": {1: 3}}, r"lane 3 is in no arbitration table .*; lane 3: credit_bytes must be above 0"),
@@ -96,7 +104,7 @@ def test_the_management_lane_needs_neither_an_entry_nor_credits() -> None:
 
 def answer(*, version: int = vl.VERSION, waits: int = 2, all_waits: int = 2) -> bytes:
     port = struct.pack("=8IQQ", version, 7, 8, 2, waits, all_waits, 2, 3, 4, 5)
-    lanes = b"".join(struct.pack("=II28Q", lane, *range(100 * lane, 100 * lane + 29)) for lane in (1, 15))
+    lanes = b"".join(struct.pack("=II30Q", lane, *range(100 * lane, 100 * lane + 31)) for lane in (1, 15))
     held = [struct.pack("=IBBHQ", 70 + i, i, 1, 0, 1000 * i) for i in range(waits)]
     return port + lanes + b"".join(held)
 
@@ -109,11 +117,11 @@ def test_statistics_are_read_field_by_field() -> None:
     lane = found.lanes[1]
     assert (lane.backlog_packets, lane.backlog_bytes, lane.sent_bytes, lane.sent_packets) == (100, 101, 102, 103)
     assert lane.dropped_bytes == tuple(104 + cause for cause in DropCause)
-    assert lane.dropped_packets == tuple(111 + cause for cause in DropCause)
-    assert (lane.stalls, lane.stalled_ns, lane.stalled_since_ns, lane.buffer_bytes) == (118, 119, 120, 121)
-    assert (lane.used_bytes, lane.buffered_bytes, lane.most_buffered_bytes) == (122, 123, 124)
-    assert (lane.marked_bytes, lane.marked_packets) == (125, 126)
-    assert (lane.trimmed_bytes, lane.trimmed_packets) == (127, 128)
+    assert lane.dropped_packets == tuple(112 + cause for cause in DropCause)
+    assert (lane.stalls, lane.stalled_ns, lane.stalled_since_ns, lane.buffer_bytes) == (120, 121, 122, 123)
+    assert (lane.used_bytes, lane.buffered_bytes, lane.most_buffered_bytes) == (124, 125, 126)
+    assert (lane.marked_bytes, lane.marked_packets) == (127, 128)
+    assert (lane.trimmed_bytes, lane.trimmed_packets) == (129, 130)
     assert found.waits == tuple(vl.Wait(input_index=70 + i, input_lane=i, lane=1, bytes=1000 * i) for i in range(2))
     assert found.dropped_bytes(DropCause.LIMIT) == 104 + 1504
 

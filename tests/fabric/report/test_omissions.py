@@ -13,12 +13,13 @@ from fabric.results import Result
 MakeResult = Callable[..., Result]
 
 
-def told(result: Result, queueings: list[str], flow_control: str | None = None) -> str:
-    """Return what is told of a run of one phase a queueing."""
+def told(result: Result, queueings: list[str], flow_control: str | None = None, **queues: object) -> str:
+    """Return what the page of a run of one phase a queueing says that it leaves out."""
     first = result.manifest["phases"][0]
     result.manifest["phases"] = [{**first, "name": queueing, "queueing": queueing} for queueing in queueings]
-    if flow_control:
-        (result.directory / "config.yaml").write_text(yaml.safe_dump({"queues": {"flow_control": flow_control}}))
+    if flow_control or queues:
+        said = {"flow_control": flow_control or "credit", **queues}
+        (result.directory / "config.yaml").write_text(yaml.safe_dump({"queues": said}))
     return "\n".join(omissions(result))
 
 
@@ -54,6 +55,29 @@ def test_pfc_lacks_other_things_than_credits(make_result: MakeResult) -> None:
     assert "quanta" in found
     assert "HOQLife" not in found
     assert "quanta" not in told(make_result(), ["lossless"], "credit")
+
+
+@pytest.mark.parametrize(
+    ("flow_control", "setting", "words"),
+    [
+        ("credit", {"lifetime": 0.1}, "HOQLife"),
+        ("credit", {"framing": 24}, "preamble"),
+        ("credit", {"cut_through": 64}, "Cut-through"),
+        ("pfc", {"watchdog": 0.1}, "watchdog"),
+    ],
+)
+def test_what_a_run_has_is_not_left_out(
+    make_result: MakeResult, flow_control: str, setting: dict[str, object], words: str
+) -> None:
+    assert words in told(make_result(), ["lossless"], flow_control)
+    assert words not in told(make_result(), ["lossless"], flow_control, **setting)
+
+
+def test_a_run_on_verbs_does_not_lack_rdma(make_result: MakeResult) -> None:
+    result = make_result(engine="virtual")
+    assert "kernel TCP" in told(result, ["lossless"])
+    (result.directory / "config.yaml").write_text(yaml.safe_dump({"transport": {"kind": "verbs"}}))
+    assert "kernel TCP" not in told(result, ["lossless"])
 
 
 def test_what_takes_no_time_is_told_of_virtual_time_alone(make_result: MakeResult) -> None:
