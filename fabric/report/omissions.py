@@ -42,8 +42,11 @@ REAL_TIME = (
     "RDMA and NICs. Programs use kernel TCP, so latencies include the kernel's scheduling, and hosts spend CPU time on "
     "packets that an RDMA NIC moves by itself."
 )
-NO_RDMA = "RDMA and NICs: programs use kernel TCP; `transport.kind` sets another transport."
-NICS = "NICs: what they do takes no time of their own, and their caches of queue pairs have no end."
+BY_TRANSPORT = {
+    "tcp": "RDMA and NICs: programs use kernel TCP; `transport.kind` sets another transport.",
+    "verbs": "NICs: what they do takes no time of their own, and their caches of queue pairs have no end.",
+    "messages": "NICs: programs send datagrams by sockets, and place packets that come in any order themselves.",
+}
 VIRTUAL_TIME = (
     "The time that computing takes: programs, switches and the controller answer at once; only waiting and the links "
     "take time. So latencies are those of queues and links alone, repairs are as fast as with a controller that needs "
@@ -74,7 +77,7 @@ def _omissions(engine: Engine, queueings: Collection[Queueing], result: Result, 
     if not queues.get("framing"):
         yield FRAMING
     if engine.is_exact:
-        yield NICS if _said(result, "transport").get("kind") == "verbs" else NO_RDMA
+        yield BY_TRANSPORT[_said(result, "transport").get("kind", "tcp")]
     yield VIRTUAL_TIME if engine.is_exact else REAL_TIME
     yield HARDWARE
     if is_scaled:

@@ -73,10 +73,11 @@ def test_what_a_run_has_is_not_left_out(
     assert words not in told(make_result(), ["lossless"], flow_control, **setting)
 
 
-def test_a_run_on_verbs_does_not_lack_rdma(make_result: MakeResult) -> None:
+@pytest.mark.parametrize("kind", ["verbs", "messages"])
+def test_a_run_on_another_transport_does_not_use_tcp(make_result: MakeResult, kind: str) -> None:
+    assert "kernel TCP" in told(make_result(engine="virtual"), ["lossless"])
     result = make_result(engine="virtual")
-    assert "kernel TCP" in told(result, ["lossless"])
-    (result.directory / "config.yaml").write_text(yaml.safe_dump({"transport": {"kind": "verbs"}}))
+    (result.directory / "config.yaml").write_text(yaml.safe_dump({"transport": {"kind": kind}}))
     assert "kernel TCP" not in told(result, ["lossless"])
 
 
