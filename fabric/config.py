@@ -343,6 +343,12 @@ def _fault(model: type[BaseModel], item: Any) -> Fault:
     return Fault(path, f"{message}{got}")
 
 
+def require_none(faults: Iterable[str]) -> None:
+    """Raise ValueError with all faults, in the order in which they come; nothing if there are none."""
+    if listed := list(faults):
+        raise ValueError("; ".join(listed))
+
+
 def unknown_key(path: str, valid: Iterable[str]) -> Fault:
     """Return the fault for a key that nothing reads, with the nearest valid one."""
     *parents, key = path.split(".")
