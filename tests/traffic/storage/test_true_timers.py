@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -25,12 +25,6 @@ from traffic.storage.service.replica import Applied, Chunk, Pull, Replica, Store
 from traffic.storage.wire.messages import Io
 
 from .true_timers import CHUNK_BYTES, MANAGER, NODES, Cluster, no_listeners_left, run
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def config_of(**changed: Any) -> StorageConfig:
