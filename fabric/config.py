@@ -63,7 +63,7 @@ OFF_IS_NONE = BeforeValidator(lambda value: None if value is False or value == "
 """Takes ``off``, which YAML reads as False, for None."""
 
 
-class HasName(Protocol):
+class Named(Protocol):
     """A value that configs call by its name."""
 
     @property
@@ -75,7 +75,7 @@ class HasName(Protocol):
 class ByName:
     """Annotates a type of which a config names one of ``values``: an enumeration whose members have their own files."""
 
-    values: tuple[HasName, ...]
+    values: tuple[Named, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
