@@ -15,7 +15,7 @@ Counts = list[int]
 """Nodes of a group by zone."""
 
 
-class Room:
+class FreeNodes:
     """Free and leaving nodes, by node and, per group, by zone. Nodes that are not ready are neither."""
 
     def __init__(self, nodes: Nodes, tasks: Iterable[Task], policy: Policy, seed: int) -> None:

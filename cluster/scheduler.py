@@ -16,7 +16,7 @@ import numpy as np
 from cluster.decisions import Action, Decision, Reason
 from cluster.nodes import Nodes
 from cluster.policies import Policy, in_order
-from cluster.room import Counts, Room
+from cluster.room import Counts, FreeNodes
 from cluster.tasks import LEVELS, Key, Priority, Task, TaskState, Users
 
 
@@ -76,7 +76,7 @@ class _Tick:
 
     def __init__(self, state: ClusterState, policy: Policy, seed: int) -> None:
         self.state, self.policy, self.tasks = state, policy, state.tasks
-        self.room = Room(state.nodes, state.tasks, policy, seed)
+        self.room = FreeNodes(state.nodes, state.tasks, policy, seed)
         self.found: list[Decision | None] = [None] * len(self.tasks)
         self.levels = [task.level_at(state.now_s) for task in self.tasks]
         self.heads: dict[str, _Head] = {}

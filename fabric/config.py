@@ -63,7 +63,7 @@ OFF_IS_NONE = BeforeValidator(lambda value: None if value is False or value == "
 """Takes ``off``, which YAML reads as False, for None."""
 
 
-class HasName(Protocol):
+class Named(Protocol):
     """A value that configs call by its name."""
 
     @property
@@ -75,7 +75,7 @@ class HasName(Protocol):
 class ByName:
     """Annotates a type of which a config names one of ``values``: an enumeration whose members have their own files."""
 
-    values: tuple[HasName, ...]
+    values: tuple[Named, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -341,6 +341,12 @@ def _fault(model: type[BaseModel], item: Any) -> Fault:
     message = item["msg"].removeprefix("Value error, ")
     got = "" if item["type"] == "value_error" else f" (got {item.get('input')!r})"
     return Fault(path, f"{message}{got}")
+
+
+def require_none(faults: Iterable[str]) -> None:
+    """Raise ValueError with all faults, in the order in which they come; nothing if there are none."""
+    if listed := list(faults):
+        raise ValueError("; ".join(listed))
 
 
 def unknown_key(path: str, valid: Iterable[str]) -> Fault:

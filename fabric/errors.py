@@ -37,7 +37,7 @@ class EmulationError(FabricError):
 
 
 class DeadlockError(EmulationError):
-    """Lossless ports wait for each other for ever: routes allow a circle, and traffic closed it."""
+    """Lossless ports wait for each other forever: routes allow a circle, and traffic closed it."""
 
 
 class ControllerError(FabricError):

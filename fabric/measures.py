@@ -30,13 +30,14 @@ class Measure(NamedTuple):
     """A number that runs report, or a family of such: its name, with its unit at its end (:data:`fabric.metrics.UNITS`)
     and labels in brackets, what it means, and which values are better; ``head``: of its column in tables of jobs of its
     kind, which lack it without; ``is_least``: it is the least that a number can be whose value is not known
-    (:func:`fabric.metrics.least_name`)."""
+    (:func:`fabric.metrics.least_name`); ``is_of_many``: it is a median or a percentile, or computed of one."""
 
     name: str
     meaning: str
     better: Better = Better.NEITHER
     head: str = ""
     is_least: bool = False
+    is_of_many: bool = False
 
     @property
     def unit(self) -> str:

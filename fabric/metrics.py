@@ -60,6 +60,11 @@ def without_unit(name: str) -> str:
     return name[: len(name) - len(unit_end(name))]
 
 
+def first_part(path: str) -> str:
+    """Return the first part of a metric's path, such as its job; of a path of one part, that."""
+    return path.partition(".")[0]
+
+
 def split_path(path: str) -> tuple[str, str]:
     """Return the first part of a metric's path, such as its phase, and the rest; with one part, an empty first one."""
     first, dot, rest = path.partition(".")

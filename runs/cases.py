@@ -22,7 +22,7 @@ from itertools import product
 from typing import Any, ClassVar, TypeVar
 
 from fabric.config import Model, changed
-from fabric.metrics import split_path
+from fabric.metrics import first_part
 from fabric.units import exact
 
 OneCase = TypeVar("OneCase", bound="Case")
@@ -114,7 +114,7 @@ class Case:
     def alone(self, number: str = "") -> str:
         """Return the name of the case in which the job, or part, with a number of this name plays alone; empty without
         one."""
-        text = self._alone.get(split_path(number)[0], self._alone.get("", ""))
+        text = self._alone.get(first_part(number), self._alone.get("", ""))
         return text.format_map(_Parts(self, "name"))
 
     @property

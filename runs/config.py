@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from controllers.planning.planner import routing_faults
 from controllers.routing import PolicyKey, Routing
-from fabric.config import SizeBytes, Strict, TimeS, checked, checked_with_settings, read_yaml, unknown_key
+from fabric.config import SizeBytes, Strict, TimeS, checked, checked_with_settings, read_yaml, require_none, unknown_key
 from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
 from fabric.failures.config import FailureLine, failure_faults, failures_of, schedule_failures
@@ -177,9 +177,7 @@ class RunConfig(HostsConfig):
     def _verify_levels(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         queues: QueueConfig = info.data.get("queues", QueueConfig())  # Missing if they have faults of their own.
         labels = [level.label for level in queues.data_levels]
-        faults = [unknown_key(label, labels) for label in value if label not in labels]
-        if faults:
-            raise ValueError("; ".join(faults))
+        require_none(unknown_key(label, labels) for label in value if label not in labels)
         return value
 
     def fabric(self) -> Fabric:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 
 from fabric.errors import TrafficError
@@ -57,7 +55,5 @@ def begun_in(rows: pd.DataFrame, counted: tuple[float, float]) -> pd.DataFrame:
 
 # In tables ------------------------------------------------------------------------------------------------------------
 
-Numbers = Mapping[str, float]
-"""Of a phase, by name."""
 NOTE = "abandoned: cut off by the end of the load; >: at least, since what holds this rank failed or was refused"
 """What tables say below."""

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from controllers.routing import Repair
+from fabric.measures import Measure
 from fabric.metrics import Metric
 from fabric.model.identity import NodeId, node_of_part
 from fabric.model.lanes import LanePlan, Queueing, plan_lanes
@@ -26,14 +27,17 @@ from fabric.records.notes import (
 )
 from fabric.results import Phase
 from runs.attempts import SetAside
+from runs.measures import SHARED
 from runs.session import Session
 
 _STEPS = ("steps", "work_steps")
 _OPERATIONS = ("read", "write", "flow")
 
 
-def notes_of(run: Session, metrics: Sequence[Metric]) -> list[Note]:
-    """Return the notes on a run that has ended, whose summary has these metrics."""
+def notes_of(run: Session, metrics: Sequence[Metric], own: Iterable[Measure]) -> list[Note]:
+    """Return the notes on a run that has ended, whose summary has these metrics; ``own``: what its experiment
+    declares."""
+    of_many = tuple(one for one in (*own, *SHARED) if one.is_of_many)
     phases = [outcome.phase for outcome in run.phases]
     rows = {name: run.table(name) for name in ("flows", "operations", "rank_steps", "ports", *_STEPS)}
     lanes = {phase.queueing: plan_lanes(run.queues, Queueing(phase.queueing)) for phase in phases}
@@ -41,7 +45,7 @@ def notes_of(run: Session, metrics: Sequence[Metric]) -> list[Note]:
     return [
         *unused_nics(run.live.fabric, rows, phases),
         *nics_used(run.live.fabric, rows, phases, lanes),
-        *few_behind_medians(rows, phases, metrics),
+        *few_behind_medians(rows, phases, metrics, of_many),
         *nothing_reroutes(run.live.fabric, run.table("failures"), waiting),
         *played_again(run.attempts.set_aside),
     ]
@@ -153,12 +157,14 @@ def _hosts_of_jobs(fabric: Fabric, rows: Mapping[str, pd.DataFrame]) -> dict[str
 
 
 def few_behind_medians(
-    rows: Mapping[str, pd.DataFrame], phases: Sequence[Phase], metrics: Iterable[Metric]
+    rows: Mapping[str, pd.DataFrame], phases: Sequence[Phase], metrics: Sequence[Metric], of_many: Iterable[Measure]
 ) -> Iterator[Note]:
-    """Yield the note on jobs that metrics are of, and that had few steps, or few operations of a kind that completed,
-    in a phase; none if there are none. What began before or after the load of a phase is not counted."""
+    """Yield the note on jobs of which metrics are medians or percentiles (``of_many`` declares these), and that had few
+    steps, or few operations of a kind that completed, in a phase; none if there are none. What began before or after
+    the load of a phase is not counted."""
     named = {phase.name for phase in phases}
-    told = {(one.job, one.phase if one.phase in named else "") for one in metrics}
+    names = {name for name in {one.name for one in metrics} if any(measure.includes(name) for measure in of_many)}
+    told = {(one.job, one.phase if one.phase in named else "") for one in metrics if one.name in names}
     found: dict[tuple[str, str], dict[str, int]] = {}
     for phase in phases:
         for job, what, count in _counts(rows, phase):

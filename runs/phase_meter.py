@@ -88,7 +88,7 @@ class PhaseMeter:
         return self._started
 
     def verify_no_deadlock(self) -> None:
-        """Raise DeadlockError if lossless ports wait for each other for ever."""
+        """Raise DeadlockError if lossless ports wait for each other forever."""
         self._sampler.verify_no_deadlock()
 
     def unless_deadlocked(self, work: Callable[[], T]) -> T:

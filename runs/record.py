@@ -7,12 +7,13 @@ import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
-from typing import Any
+from typing import Any, Protocol
 
 from fabric.emulation import mininet_place
 from fabric.errors import ResultError
 from fabric.measure.cores import usable_cores
 from fabric.measure.verdict import Verdict
+from fabric.measures import Measure
 from fabric.metrics import by_path, metrics_frame, sifted
 from fabric.model.encoding import fabric_as_json
 from fabric.records.calibration import LinkCalibration
@@ -33,22 +34,33 @@ _OF_OPENFLOW = ("ryu", "os-ken")
 _WRITTEN_APART = ("metrics", "tables")
 
 
+class Recorded(Protocol):
+    """An experiment, as its record has it."""
+
+    @property
+    def in_manifest(self) -> Mapping[str, str | None]:
+        """What the manifest says of it."""
+
+    def load_measures(self) -> Sequence[Measure]:
+        """Return the measures that it declares."""
+
+
 def write_run(
     run: Session,
     writer: ResultWriter,
-    experiment: Mapping[str, str | None],
+    experiment: Recorded,
     config: dict[str, Any],
     summary: dict[str, Any],
     command: Sequence[str],
 ) -> Verdict:
     """Write the run's files and return its verdict.
 
-    ``experiment``: what the manifest says of it; ``command``: by what the run was asked for.
+    ``experiment``: what is asked of it; ``command``: by what the run was asked for.
     """
     verdict = run.judge()
     metrics, _ = sifted(summary.get("metrics", ()))
     own = summary.get("notes", [])
-    told = [*(own if isinstance(own, list | tuple) else [own]), *notes_of(run, metrics)]
+    told = [*(own if isinstance(own, list | tuple) else [own]), *notes_of(run, metrics, experiment.load_measures())]
     notes = [one for one in told if isinstance(one, Note)]
     if told:
         summary = {**summary, "notes": [one.words if isinstance(one, Note) else one for one in told]}
@@ -57,7 +69,7 @@ def write_run(
     writer.write_yaml("config.yaml", config)
     writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
     writer.write_json("summary.json", summary_as_json(summary))
-    writer.write_json("manifest.json", _manifest(run, experiment, verdict, notes, command))
+    writer.write_json("manifest.json", _manifest(run, experiment.in_manifest, verdict, notes, command))
     return verdict
 
 

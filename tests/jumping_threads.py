@@ -51,7 +51,7 @@ class JumpingThreads:
         if until_s < math.inf:
             heapq.heappush(self._deadlines, (until_s, next(self._numbers), me, me.waits))
         self._go_on(me)
-        assert not (self.stuck and me is self.main), "all threads wait for ever"
+        assert not (self.stuck and me is self.main), "all threads wait forever"
         return me.was_woken
 
     def wake(self, task: _Task) -> None:

@@ -62,7 +62,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("nodes",),
         ("keys", "rates", "bisection", "own_names", "htsim_files", "containerlab_files"),
         ("zoned_fat_tree", "fat_tree", "free_form"),
-        ("load", "summary", "draw", "node_table"),
+        ("load", "summary", "node_table"),
         ("compare", "listing"),
     ),
     "controllers": (

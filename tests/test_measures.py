@@ -137,7 +137,7 @@ def names_with_units(tree: ast.AST) -> Iterator[int]:
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr) and id(node) not in attributes and isinstance(node.values[-1], ast.Constant):
-            texts = [one.value for one in node.values if isinstance(one, ast.Constant)]
+            texts = [str(one.value) for one in node.values if isinstance(one, ast.Constant)]
             if all(re.fullmatch(r"[\w.]+", text) for text in texts) and texts[-1].endswith(tuple(UNITS)):
                 yield node.lineno
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from fabric.config import SizeBytes, Strict, read_yaml
+from fabric.config import SizeBytes, Strict, read_yaml, require_none
 from fabric.model.inside import FIRST_INNER_PORT, Inside, NvLink, RootPort
 
 HERE = Path(__file__).parent / "nodes"
@@ -68,8 +68,7 @@ class NodeSpec(Strict):
 
     @model_validator(mode="after")
     def _verify(self) -> NodeSpec:
-        if faults := list(self._faults()):
-            raise ValueError("; ".join(faults))
+        require_none(self._faults())
         return self
 
     def _faults(self) -> Iterator[str]:

@@ -21,13 +21,19 @@ BANDWIDTH = Measure(
 )
 OPERATIONS = (
     BANDWIDTH,
-    Measure("<operation>.<percentile>_s", f"percentile of the time that operations take, {_BEGAN}", Better.LESS),
+    Measure(
+        "<operation>.<percentile>_s",
+        f"percentile of the time that operations take, {_BEGAN}",
+        Better.LESS,
+        is_of_many=True,
+    ),
     Measure(
         "<operation>.<percentile>_at_least_s",
         f"the least that this percentile of the time that operations take can be, {_BEGAN}: the one at this rank did "
         "not complete",
         Better.LESS,
         is_least=True,
+        is_of_many=True,
     ),
     Measure("<operation>.operations", "operations that completed"),
     Measure("<operation>.abandoned", "operations that the end of their load cut off"),

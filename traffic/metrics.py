@@ -57,7 +57,7 @@ NEVER = ("failed", "refused")
 """And what never completes: the first was tried, the second was not."""
 _ENDS = tuple(f"_{end}" for end in (*CUT_OFF, *NEVER))
 _PERCENTS = {"p50": 50, "p99": 99, "p999": 99.9}
-PERCENTILE = Measure("<percentile>_s", "percentile of the time that operations take", Better.LESS)
+PERCENTILE = Measure("<percentile>_s", "percentile of the time that operations take", Better.LESS, is_of_many=True)
 
 
 @dataclass(frozen=True)

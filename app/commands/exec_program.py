@@ -364,7 +364,7 @@ def _await_programs(running: Sequence[_Running], deadline_s: float) -> list[_Run
 
 
 def _join(readers: Sequence[threading.Thread]) -> None:
-    """Wait until all has been passed on that programs print; not for ever for what they have left behind."""
+    """Wait until all has been passed on that programs print; not forever for what they have left behind."""
     deadline = time.monotonic() + _END_S
     for reader in readers:
         reader.join(max(0.0, deadline - time.monotonic()))

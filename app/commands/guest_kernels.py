@@ -11,16 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from app.commands import warm_guests
+from app.commands.options import time_s
 from fabric.errors import EmulationError, FabricError
 from fabric.units import format_size
-from fabric.world.virtual import kernel, kernel_archive, kernel_fetch
+from fabric.world.virtual import forking, kernel, kernel_archive, kernel_fetch
 from runs.console import OUT, tell
+from runs.launching.enter import IMPORTS
 from runs.launching.events import Event
 from runs.launching.launcher import launch
 from runs.launching.spec import RunSpec
 
+_ALSO_WARM = ("app.commands.top_parser", "app.commands.exec_program", "app.commands.path")
+"""What the commands need that are not runs, but bring a fabric up."""
 _TRAINED_BY = RunSpec(
     str(Path(__file__).resolve().parents[2] / "experiments" / "isolation" / "true_rate.yaml"),
     {
@@ -59,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     fetch.set_defaults(command=fetch_kernel)
     show = commands.add_parser("list", help="list the kernels that are built; the first one is used")
     show.set_defaults(command=list_kernels)
-    warm_guests.add(commands)
+    _add_warm(commands)
     out = commands.add_parser("export", help="write the kernel that is used into a file, for another machine")
     out.add_argument("file", type=Path, metavar="FILE.tar.gz", help="the file to write")
     out.set_defaults(command=write_kernel)
@@ -126,3 +130,23 @@ def list_kernels(options: argparse.Namespace, _: list[str]) -> int:
     for one in sorted(kernel.built(), key=lambda one: one != used):
         OUT.print(f"{one.version}  {one.release}  {one.directory}", soft_wrap=True, highlight=False)
     return 0 if used else 1
+
+
+def _add_warm(commands: Any) -> None:
+    """Define the command among those of ``fabric virtual``."""
+    text = "keep guests that have booted, and fabrics that are up, for the next commands of this account"
+    how = (
+        "Start it beside your work, in the background or in a terminal of its own. Commands in virtual time then start "
+        "in a fork of a guest that waits, with the same figures, until Ctrl-C. Guests take 200 MB and more each, ten "
+        "at most. After a change of the program's sources, commands boot guests of their own: start it again."
+    )
+    warm = commands.add_parser("warm", help=text, description=f"{text.capitalize()}. {how}")
+    idle = "end once no command has come for so long (default: %(default)s)"
+    warm.add_argument("--idle", type=time_s, default="30min", metavar="TIME", help=idle)
+    warm.set_defaults(command=keep_warm)
+
+
+def keep_warm(options: argparse.Namespace, _: list[str]) -> int:
+    """Keep guests warm until nobody needs them, or Ctrl-C."""
+    forking.warm((*IMPORTS, *_ALSO_WARM), options.idle, tell)
+    return 0

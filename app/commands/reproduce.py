@@ -15,7 +15,7 @@ from app.commands.study import TallyDisplay, naming_kept_runs, print_left_out
 from app.reproduction.comparing import COLUMNS, Compared, compare, exit_code, told
 from app.reproduction.computed import COMPUTED
 from app.reproduction.config import CaseConfig, all_cases
-from app.reproduction.program import program_name
+from app.sweeps.identity import program_name
 from app.sweeps.local import LocalExecutor
 from app.sweeps.planning import SweepPlan, plan_runs
 from app.sweeps.store import Store

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+
+from rich.text import Text
 
 from app.commands.live import groundwork_asked, lanes_of, live_fabric, routing_of
 from app.commands.options import (
@@ -14,7 +17,6 @@ from app.commands.options import (
     add_share_option,
     add_verbs_option,
 )
-from app.commands.prompt import ask
 from app.commands.streams import begin_world_streams, export_of, words_of_streams
 from app.commands.worlds import enter_world, fabric_of, require_queueing
 from fabric.model.network import Fabric
@@ -22,8 +24,12 @@ from fabric.world import engines, inside
 from fabric.world.engine import Front
 from fabric.world.engines import current_engine
 from fabric.world.programs import verbs
+from fabric.world.virtual.dialogue import LONGEST_LINE_BYTES
 from runs.captures import require_captures
 from runs.console import ERR
+
+PROMPT = "mininet> "
+"""Mininet's own."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -72,3 +78,24 @@ def _example(fabric: Fabric) -> str:
     other = next((host for host in fabric.hosts if fabric.nic_pair(first, host)), None)
     names = [fabric.own_names.get(host, host.name) for host in (first, other) if host is not None]
     return f"{names[0]} ping -c 3 {names[1]}, " if len(names) == 2 else ""
+
+
+def ask() -> str | None:
+    """Return the next line of stdin, showing the prompt; None at its end. Ctrl-C begins a new line, as in Mininet."""
+    if sys.stdin is None:
+        return None  # Closed before we came.
+    if sys.stdin.isatty():
+        import readline  # noqa: F401 - from now on input() has editing and history.
+    while True:
+        try:
+            line = input(PROMPT)
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            print("\nInterrupt")
+            continue
+        size_bytes = len(os.fsencode(line))
+        if size_bytes < LONGEST_LINE_BYTES and "\0" not in line:
+            return line
+        why = f" a line of {size_bytes} bytes; the limit is {LONGEST_LINE_BYTES}, and none is NUL"
+        ERR.print(Text.assemble(("not run:", "red"), why))

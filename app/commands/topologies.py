@@ -83,9 +83,10 @@ def show_topology(options: argparse.Namespace, _: list[str]) -> int:
 
 def draw_topology(options: argparse.Namespace, _: list[str]) -> int:
     """Draw a topology into a file."""
-    from topologies.draw import draw
+    from fabric.model.encoding import fabric_as_json
+    from fabric.report import figures
 
-    draw(load_fabric(options.topology), options.out)
+    figures.draw_topology(fabric_as_json(load_fabric(options.topology)), options.out)
     print(f"drawn: {options.out}")
     return 0
 

@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
+from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +23,7 @@ from app.whose_packages import PACKAGES
 
 _DIGITS = 16
 _PART_DIGITS = 12
+_PROGRAM_DIGITS = 8
 KERNEL, PROGRAM = "kernel", "program"
 """Parts that every run has; the others are named by their paths."""
 _HOME = Path(__file__).resolve().parents[2]
@@ -87,7 +89,7 @@ def program_digest() -> str:
 
 
 def sources_digest(root: Path) -> str:
-    """Return the same of sources below ``root``, as they are now."""
+    """Return the digest of sources below ``root``, as they are now."""
     hashed = hashlib.sha256()
     for package in PACKAGES:
         for path in sorted(_sources(root / package, _SOURCES)):
@@ -95,6 +97,16 @@ def sources_digest(root: Path) -> str:
             if name.parts[:2] not in _ONLY_SHOWN and name.name != "figures.py":
                 hashed.update(f"{name.as_posix()}\0{_digest(path.read_bytes())}\0".encode())
     return hashed.hexdigest()[:_PART_DIGITS]
+
+
+def program_name(root: Path = _HOME) -> str:
+    """Return a name such as ``0.1.0-1e30ed72`` for what plays runs: two that differ in a source that decides figures
+    have two names.
+
+    What published setups ask for is in the keys of their runs, and how numbers are compared decides none of them; so
+    :mod:`app.reproduction` does not count.
+    """
+    return f"{metadata.version('ai-fabric-emulator')}-{sources_digest(root)[:_PROGRAM_DIGITS]}"
 
 
 def differing(expected: Mapping[str, str], here: Mapping[str, str]) -> list[str]:

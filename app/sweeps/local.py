@@ -54,7 +54,7 @@ class LocalExecutor:
             try:
                 error = None if stopping.is_set() else self._played(run, store, core, stopping)
                 done.put((run, error))
-            except BaseException as error:  # It would be lost in this thread, and the caller would wait for ever.
+            except BaseException as error:  # It would be lost in this thread, and the caller would wait forever.
                 done.put((run, f"{type(error).__name__}: {error}"))
             finally:
                 free.put(core)

@@ -54,9 +54,9 @@ def _merged_rows(tables: Sequence[SummaryTable], runs: int) -> tuple[list[list[C
     found: dict[tuple[str, ...], list[list[Cell]]] = {}
     texts = _columns_of_texts([row for table in tables for row in table.rows])
     # Of the numbers of columns that tell most rows apart, the least.
-    columns = max(range(texts + 1), key=lambda count: sum(len(set(_names(one.rows, count))) for one in tables))
+    needed = max(range(texts + 1), key=lambda count: sum(len(set(_names(one.rows, count))) for one in tables))
     for table in tables:
-        for name, row in _named_rows(table.rows, columns):
+        for name, row in _named_rows(table.rows, needed):
             found.setdefault(name, []).append(row)
     merged, is_partial = [], False
     for rows in found.values():

@@ -37,7 +37,7 @@ _PASSING = re.compile(
 )
 """What Slurm says where asking again may help: its controller is silent or busy, or a user has no more jobs left."""
 _POLICY = re.compile(r"\b(?:QOS|Assoc)\w+")
-"""The limit that a submission was refused by; one that is not of submissions stands for ever."""
+"""The limit that a submission was refused by; one that is not of submissions stands forever."""
 _LONGEST_PAUSE = 10
 """Between two tries, in times of the first pause."""
 T = TypeVar("T")

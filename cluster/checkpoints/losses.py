@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Spans = Sequence[tuple[float, float]]
 """From when to when, in seconds of the run."""
 LOSSES = (
-    Measure("step_alone_s", "time of a step without a checkpoint, median", Better.LESS),
+    Measure("step_alone_s", "time of a step without a checkpoint, median", Better.LESS, is_of_many=True),
     Measure("lost_s", "time that a checkpoint costs training, mean over checkpoints", Better.LESS),
     Measure("met_steps", "steps during which a checkpoint was written"),
     Measure("lost_fraction", "share of training's time that checkpoints cost while they are written", Better.LESS),

@@ -131,7 +131,7 @@ class NodeHealth:
         return self.watch.unwell()
 
     async def watch_on(self, playing: asyncio.Event) -> None:
-        """Look at counters, errors and steps, for ever, while packets may move."""
+        """Look at counters, errors and steps, forever, while packets may move."""
         while True:
             await playing.wait()
             self.watch.look()

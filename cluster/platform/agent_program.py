@@ -129,7 +129,7 @@ class NodeAgent:
         later."""
 
     async def serve(self, transport: Transport, endpoint: Endpoint, source: str = "") -> None:
-        """Be the agent, for ever: dial the scheduler, again whenever it is gone."""
+        """Be the agent, forever: dial the scheduler, again whenever it is gone."""
         fencing = None
         if self.timers.fence is not None:
             fencing = asyncio.get_running_loop().create_task(self._fence_on(self.timers.fence))

@@ -416,7 +416,7 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
 
 
 async def _keep_health(node: NodeAgent, ranks: ProcessRanks, arguments: AgentArguments, setup: HealthSetup) -> None:
-    """Carry out checks on a node, and watch it, for ever."""
+    """Carry out checks on a node, and watch it, forever."""
     nics = setup.nics[arguments.node]
     meter = BandwidthMeter(arguments.tests or arguments.transport, nics.addresses)
     host = KernelHost(nics.interfaces, kernel_log(arguments.folder))

@@ -220,7 +220,7 @@ class Scheduler:
     # Turns ----------------------------------------------------------------------------------------------------------
 
     async def turn_on(self) -> None:
-        """Decide in turns, for ever; for the first time once agents have had time to say what runs. Turns are due a
+        """Decide in turns, forever; for the first time once agents have had time to say what runs. Turns are due a
         tick apart: a late one delays no other."""
         began_s, tick_s = time.monotonic(), self.timers.tick
         while True:

@@ -90,7 +90,7 @@ class Watch:
         return self._number is not None and self._process >= 0
 
     def _has_ended(self) -> None:
-        # It stays readable, and would be asked about for ever.
+        # It stays readable, and would be asked about forever.
         self._loop.remove_reader(self._process)
         self._changed.set()
 

@@ -1,6 +1,6 @@
 """How long a job waits at most under HAI's rules, where quotas limit what may come before it.
 
-Without quotas there is no limit: jobs of a higher priority may come for ever. With quotas whose sum over all users and
+Without quotas there is no limit: jobs of a higher priority may come forever. With quotas whose sum over all users and
 higher levels leaves the cluster enough nodes for it, a job waits for older ones of its own level only, and for notices.
 """
 

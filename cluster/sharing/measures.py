@@ -21,7 +21,10 @@ SIZES = ((1, 1), (2, 4), (5, 16), (17, 128), (129, None))
 """Classes of jobs by their nodes: from, to; None: and more."""
 WAIT_MEAN = Measure("<kind>_<part>.wait_mean_s", "time that jobs of this part of the list waited, mean", Better.LESS)
 WAIT_P95 = Measure(
-    "<kind>_<part>.wait_p95_s", "95th percentile of the time that jobs of this part of the list waited", Better.LESS
+    "<kind>_<part>.wait_p95_s",
+    "95th percentile of the time that jobs of this part of the list waited",
+    Better.LESS,
+    is_of_many=True,
 )
 USED_WAITING = Measure(
     "used_waiting_fraction", "share of the nodes' time that jobs had, of the time in which a job waited", Better.MORE
@@ -32,8 +35,8 @@ USED_ARRIVING = Measure(
 WAITED = Measure("wait_mean_s", "time that jobs waited, mean", Better.LESS)
 MEASURES = (
     WAITED,
-    Measure("wait_median_s", "time that jobs waited, median", Better.LESS),
-    Measure("wait_p95_s", "95th percentile of the time that jobs waited", Better.LESS),
+    Measure("wait_median_s", "time that jobs waited, median", Better.LESS, is_of_many=True),
+    Measure("wait_p95_s", "95th percentile of the time that jobs waited", Better.LESS, is_of_many=True),
     Measure("wait_most_s", "longest time that a job waited", Better.LESS),
     Measure("used_fraction", "share of the nodes' time that jobs had, until the last one ended", Better.MORE),
     USED_ARRIVING,

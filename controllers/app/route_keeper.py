@@ -30,7 +30,6 @@ from controllers.app.openflow import (
     ofproto_v1_3,
     set_ev_cls,
 )
-from controllers.app.pending_change import PendingChange
 from controllers.planning.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
 from controllers.planning.planner import Moves, Planner
 from controllers.planning.updates import Installed, Round, rounds_to
@@ -49,6 +48,33 @@ SWITCH_TIMEOUT_S = 30.0
 COUNTED_TIMEOUT_S = 5.0
 COALESCE_S = 0.002
 """How long changes of ports are gathered: both ends of a link, or many links, report one after the other."""
+
+
+class PendingChange:
+    """What the keeper's thread waits for: that switches are brought to the plan, perhaps since links have changed."""
+
+    def __init__(self) -> None:
+        self.links_changed = False
+        self._wanted = hub.Event()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something is wanted that has not been taken."""
+        return bool(self._wanted.is_set())
+
+    def want(self, links_changed: bool = False) -> None:
+        """Ask for it; ``links_changed``: since links have changed."""
+        self.links_changed |= links_changed
+        self._wanted.set()
+
+    def wait(self) -> None:
+        """Wait until something is wanted."""
+        self._wanted.wait()
+
+    def take(self) -> None:
+        """Want nothing more, for it is about to be done."""
+        self._wanted.clear()
+        self.links_changed = False
 
 
 @dataclass

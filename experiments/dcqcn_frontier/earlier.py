@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.dcqcn_frontier.points import ALGBW, P99, READ
+from experiments.dcqcn_frontier.reference import ALGBW, P99, READ
 from fabric.results import Result
 from runs.cases import Point
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from experiments.isolation.config import IsolationConfig, Load
-from fabric.metrics import split_path
+from fabric.metrics import first_part
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from runs.cases import Case, axis
 from runs.study import Found
@@ -44,4 +44,4 @@ class Mix(Case, name="{queueing}{load}", title="all in {words}", alone=ALONE):
     def alone(self, number: str = "") -> str:
         """Return where a part plays alone. There flows of others offer the moderate load: what they take at a heavy one
         has nothing to be compared with."""
-        return "" if self.load.is_heavy and split_path(number)[0] == "flow" else super().alone(number)
+        return "" if self.load.is_heavy and first_part(number) == "flow" else super().alone(number)

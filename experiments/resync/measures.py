@@ -5,11 +5,21 @@ from __future__ import annotations
 from fabric.measures import Better, Measure
 
 READ_RATE = Measure("read_<when>_Bps", "bytes of reads per second, beside or during the resync", Better.MORE)
-STEP = Measure("step_<when>_s", "time of a step of the allreduce, beside or during the resync, median", Better.LESS)
-READ_TIME = Measure(
-    "read_<when>_<percentile>_s", "percentile of the time that reads take, beside or during the resync", Better.LESS
+STEP = Measure(
+    "step_<when>_s",
+    "time of a step of the allreduce, beside or during the resync, median",
+    Better.LESS,
+    is_of_many=True,
 )
-READ_TIME_WHILE_ROLLING = Measure("read_<percentile>_s", "percentile of the time that reads take", Better.LESS)
+READ_TIME = Measure(
+    "read_<when>_<percentile>_s",
+    "percentile of the time that reads take, beside or during the resync",
+    Better.LESS,
+    is_of_many=True,
+)
+READ_TIME_WHILE_ROLLING = Measure(
+    "read_<percentile>_s", "percentile of the time that reads take", Better.LESS, is_of_many=True
+)
 SLOWDOWN = Measure("<load>_slowdown", "speed of this load beside the resync over that during it", Better.LESS)
 MEASURES = (
     Measure("whole_s", "from the node's return until all its targets served", Better.LESS),
@@ -31,6 +41,7 @@ MEASURES = (
         "the least that this percentile can be: the read at this rank did not complete",
         Better.LESS,
         is_least=True,
+        is_of_many=True,
     ),
     STEP,
     SLOWDOWN,
@@ -45,6 +56,7 @@ MEASURES = (
         "the least that this percentile can be: the read at this rank did not complete",
         Better.LESS,
         is_least=True,
+        is_of_many=True,
     ),
     Measure("read_longest_s", "time of the longest read, one that failed included", Better.LESS),
 )

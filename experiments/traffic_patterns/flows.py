@@ -54,7 +54,12 @@ DELIVERED = Question[Variant, TrafficPatternsConfig](
             "theory_nics_used_fraction",
             "what flows would deliver at their max-min fair rates, over what all NICs can receive",
         ),
-        Measure("share_p50_fraction", "goodput over the flow's max-min fair rate, median over flows", Better.MORE),
+        Measure(
+            "share_p50_fraction",
+            "goodput over the flow's max-min fair rate, median over flows",
+            Better.MORE,
+            is_of_many=True,
+        ),
         Measure("share_least_fraction", "goodput over the flow's max-min fair rate, the lowest of a flow", Better.MORE),
     ),
     points=lambda found, one: list(goodputs(one.case.rows(found.session.table, FLOWS))),

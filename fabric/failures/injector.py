@@ -56,7 +56,7 @@ _POLL_S = 0.002
 _IN_FLIGHT_PACKETS = 64
 """A NAPI budget: what the kernel may hold of a port between its queue, the wire and whoever receives."""
 _SMALLEST_FRAME_BYTES = 60
-Hit = Callable[[Change], None]
+ChangeHook = Callable[[Change], None]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class LinkInjector:
     hears of each change at once, in a thread; :meth:`carry_out` needs one.
     """
 
-    def __init__(self, pool: AgentPool, emulation: Emulation, hit: Hit | None = None) -> None:
+    def __init__(self, pool: AgentPool, emulation: Emulation, hit: ChangeHook | None = None) -> None:
         self._emulation = emulation
         self._hit = hit
         self._listener: _Listener | None = None
@@ -207,7 +207,7 @@ class LinkInjector:
 class _Listener:
     """Passes on what the process tells, in a thread, from now until :meth:`end`."""
 
-    def __init__(self, agent: AgentHandle, hit: Hit) -> None:
+    def __init__(self, agent: AgentHandle, hit: ChangeHook) -> None:
         self._agent, self._hit = agent, hit
         self._by_hand: SimpleQueue[str] = SimpleQueue()
         """A word for each order by hand: empty, or why it is not carried out."""

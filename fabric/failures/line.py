@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import Field, field_validator, model_validator
 
-from fabric.config import Strict, TimeS
+from fabric.config import Strict, TimeS, require_none
 from fabric.failures.schedule import State
 from fabric.model.network import Fabric
 from fabric.units import format_time
@@ -118,8 +118,7 @@ class FailureConfig(Strict, ABC):
     def _verify(self) -> FailureConfig:
         given = [key for key in self.targets if getattr(self, key) is not None]
         faults = [targets_fault(given, self.targets)] if len(given) != 1 else list(self.own_faults())
-        if faults := [*faults, *self._time_faults()]:
-            raise ValueError("; ".join(faults))
+        require_none([*faults, *self._time_faults()])
         return self
 
     def _time_faults(self) -> Iterator[str]:

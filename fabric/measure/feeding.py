@@ -113,7 +113,7 @@ class Feeder:
             for feed in self._ready(left_s):
                 taken.append(feed.fill(min(feed.window_frames, goals[feed.port] - feed.sent)))
                 if feed.sent == goals[feed.port]:
-                    self._writable.unregister(feed.sock)  # Or it would be ready for ever.
+                    self._writable.unregister(feed.sock)  # Or it would be ready forever.
                     del goals[feed.port]
             self._rest(taken)
         for feed in self._feeds.values():

@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field, model_validator
 
-from fabric.config import SizeBytes, Strict, TimeS
+from fabric.config import SizeBytes, Strict, TimeS, require_none
 from fabric.model.marking import Marking
 
 CONTROL = "control"
@@ -329,9 +329,7 @@ class QueueConfig(Strict):
 
     @model_validator(mode="after")
     def _verify(self) -> QueueConfig:
-        faults = list(self._faults())
-        if faults:
-            raise ValueError("; ".join(faults))
+        require_none(self._faults())
         return self
 
     def _faults(self) -> Iterator[str]:

@@ -333,7 +333,7 @@ def _users_events(users: UsersJobs, numbers: _Numbers) -> Iterator[Event]:
             details |= {} if life.step is None else {"step": str(life.step)}
             yield _slice(process, thread, f"life {place}", life.started_s, life.ended_s, **details)
             if life.told_s is not None:
-                yield _slice(process, thread, f"asked: {life.end}", life.told_s, life.ended_s, reason=life.end_why)
+                yield _slice(process, thread, f"told: {life.end}", life.told_s, life.ended_s, reason=life.end_why)
     thread = numbers.thread(process, "events")
     for row in users.events:
         name = f"{row['event']} {users.name_of(row['number']) if row['number'] else row['nodes']}"

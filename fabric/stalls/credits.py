@@ -1,4 +1,4 @@
-"""Whether all credits are back: input buffers that ports of a fabric at rest still occupy are lost for ever."""
+"""Whether all credits are back: input buffers that ports of a fabric at rest still occupy are lost forever."""
 
 from __future__ import annotations
 

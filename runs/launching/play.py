@@ -193,7 +193,7 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
             _keep_samples(session, draft, report)
             raise
         congestion_control.require_ecn()
-        write_run(session, draft, experiment.in_manifest, resolved.data, summary, order.command)
+        write_run(session, draft, experiment, resolved.data, summary, order.command)
 
 
 def _keep_samples(session: Session, draft: ResultWriter, report: Report) -> None:

@@ -1,4 +1,4 @@
-"""``fabric exec`` waits until programs in the background can be connected to, but not for ever."""
+"""``fabric exec`` waits until programs in the background can be connected to, but not forever."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from fabric.records.notes import FewBehindMedians, FewValues, NicsUsed, NothingR
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.known_tables import own_tables
+from runs.measures import SHARED
 from runs.notes import few_behind_medians, nics_used, nothing_reroutes, unused_nics
 from topologies.load import load_fabric
 
@@ -95,6 +96,9 @@ def steps(phase: str, count: int, job: str = "train", from_s: float = 1.0) -> li
     ]
 
 
+OF_MANY = [one for one in SHARED if one.is_of_many]
+
+
 def test_few_steps_and_operations_behind_medians_are_told_together() -> None:
     reads = [{**row, "operation": "read"} for row in steps("alone", 9, "storage")]
     reads += [{**row, "operation": "read_failed"} for row in steps("alone", 9, "storage")]
@@ -107,7 +111,7 @@ def test_few_steps_and_operations_behind_medians_are_told_together() -> None:
         Metric("alone", "untold", "bandwidth_Bps", 1.0),
     ]
     found = tables(steps=of_steps, operations=table("operations", *reads))
-    (note,) = few_behind_medians(found, PHASES, metrics)
+    (note,) = few_behind_medians(found, PHASES, metrics, OF_MANY)
     assert note == FewBehindMedians(
         (
             FewValues("train", "steps", 3, 8, ("alone", "lanes")),  # Those before its load do not count.
@@ -115,7 +119,7 @@ def test_few_steps_and_operations_behind_medians_are_told_together() -> None:
         )
     )
     enough = tables(steps=table("steps", *steps("alone", 10)))
-    assert list(few_behind_medians(enough, PHASES, metrics)) == []
+    assert list(few_behind_medians(enough, PHASES, metrics, OF_MANY)) == []
 
 
 def test_links_between_switches_that_are_cut_while_nothing_reroutes_are_told() -> None:

@@ -25,6 +25,7 @@ TOLD: dict[str, tuple[Any, str]] = {
     "by paths": ({"lanes.read.p99_s": 0.25, "lanes.drops_packets": 3}, ""),
     "as metrics": ([Metric("lanes", "mine", "read.p99_s", 0.25, is_named_by_job=False)], "mine"),
 }
+EXPERIMENT = cast(record.Recorded, SimpleNamespace(in_manifest={}, load_measures=list))
 SAID = {"title": "t", "tables": [SummaryTable("T", ["a"], [["b"]])]}
 
 
@@ -40,7 +41,7 @@ def written(directory: Path, monkeypatch: pytest.MonkeyPatch, summary: dict[str,
         attempts=tables.attempts,
     )
     monkeypatch.setattr(record, "write_samples", lambda run, writer: None)
-    record.write_run(cast(Session, run), ResultWriter(directory), {}, {}, summary, [])
+    record.write_run(cast(Session, run), ResultWriter(directory), EXPERIMENT, {}, summary, [])
     return tables
 
 
@@ -112,7 +113,7 @@ def test_notes_are_words_in_the_summary_and_values_in_the_manifest(
 ) -> None:
     note = NothingReroutes(("z0l00:1--z0s00:1",), ("one",))
     manifests: list[Any] = []
-    monkeypatch.setattr(record, "notes_of", lambda run, metrics: [note])
+    monkeypatch.setattr(record, "notes_of", lambda run, metrics, own: [note])
     written(tmp_path, monkeypatch, SAID | {"metrics": {}, "notes": ["of its own"]})
     assert json.loads((tmp_path / "summary.json").read_text())["notes"] == ["of its own", note.words]
 
@@ -123,5 +124,5 @@ def test_notes_are_words_in_the_summary_and_values_in_the_manifest(
     monkeypatch.setattr(record, "_manifest", keep)
     run = SimpleNamespace(judge=lambda: None, live=SimpleNamespace(fabric=load_fabric("fire_flyer_2_tiny")))
     run.keep_frame = lambda *_: None
-    record.write_run(cast(Session, run), ResultWriter(tmp_path), {}, {}, SAID | {"metrics": {}}, [])
+    record.write_run(cast(Session, run), ResultWriter(tmp_path), EXPERIMENT, {}, SAID | {"metrics": {}}, [])
     assert manifests[0][3] == [note]

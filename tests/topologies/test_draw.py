@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fabric.model.encoding import fabric_as_json
+from fabric.report.figures import draw_topology
 from fabric.report.figures.topology import lay_out, segments
 from tests.controllers.free_forms import free_form, hosted, ring
-from topologies.draw import draw
 from topologies.load import load_fabric
 
 
@@ -17,7 +17,7 @@ from topologies.load import load_fabric
 def test_builtin_topologies_are_drawn(tmp_path: Path, name: str, coloured: bool) -> None:
     fabric = load_fabric(name)
     use = {str(port): 0.5 for port, _ in fabric.directed_ports()} if coloured else None
-    draw(fabric, tmp_path / "new" / "fabric.svg", use)
+    draw_topology(fabric_as_json(fabric), tmp_path / "new" / "fabric.svg", use)
     text = (tmp_path / "new" / "fabric.svg").read_text()
     assert ElementTree.fromstring(text).tag.endswith("svg")
     assert ("near end sends" in text) == coloured

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -60,6 +60,14 @@ class VirtualCommand:
             finally:
                 process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def play(self, experiment: str, settings: Iterable[str] = (), *options: str, out: str = "r") -> Path:
+        """Return the result of an experiment, or of a file, with settings of its config, without figures."""
+        words = [word for one in settings for word in ("--set", one)]
+        done = self.run("run", experiment, *words, *options, "--no-figures", "--out", out)
+        assert done.returncode == 0, done.stdout + done.stderr
+        print(done.stdout)
+        return self.here / out
 
     def _forked(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         words, dashes, program = _split(arguments)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from fabric.results import Result
@@ -72,9 +70,7 @@ def test_jobs_that_are_started_in_a_phase_take_turns_on_the_same_nodes(command: 
     (folder / "__init__.py").touch()
     (folder / "experiment.py").write_text(EXPERIMENT)
     (folder / "taking_turns.yaml").write_text(f"experiment: taking_turns\ntopology: {TINY}\n")
-    done = command.run("run", str(folder), "--no-figures", "--out", "r")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = Result(Path(command.here, "r"))
+    result = Result(command.play(str(folder)))
     assert result.verdict["status"] == "faithful"
     jobs, steps = result.table("jobs").sort_values("started_s"), result.table("steps")
     columns = (jobs[name].tolist() for name in ("job", "started_s", "ended_s"))

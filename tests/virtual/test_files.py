@@ -39,10 +39,7 @@ CONFIG = {
 def test_a_program_mounts_what_a_load_in_fio_s_words_uses(command: VirtualCommand) -> None:
     path = Path(command.here, "files.yaml")
     path.write_text(yaml.safe_dump(CONFIG))
-    done = command.run("run", str(path), "--no-figures", "--out", "r")
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = load(Path(command.here, "r"))
+    result = load(command.play(str(path)))
     steps = result.table("file_steps")
     assert set(steps["step"]) == {"layout", "fio"}
     assert set(steps[steps["step"] == "fio"]["items"]) == {16}

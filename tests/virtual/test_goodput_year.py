@@ -26,10 +26,7 @@ SETTINGS = (
 
 
 def test_wrong_data_cost_a_retry_or_a_second_restore_and_years_are_composed_of_it(command: VirtualCommand) -> None:
-    words = [word for setting in SETTINGS for word in ("--set", setting)]
-    done = command.run("run", "goodput_year", "--no-figures", "--out", "r", *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = pd.read_parquet(Path(command.here, "r", "samples", "shared_costs.parquet"))
+    rows = pd.read_parquet(command.play("goodput_year", SETTINGS) / "samples" / "shared_costs.parquet")
     found = {(str(row["phase"]), str(row["what"])): float(row["value"]) for row in rows.to_dict("records")}
     assert found["wrong_copies", "wrong copies read, and tried elsewhere"] >= 1
     restored_s = found["wrong_copies", "a restore by all nodes"]

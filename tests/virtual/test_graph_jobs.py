@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +16,7 @@ SILENT, SILENT_AT_S = "z1h000", 9.5
 
 
 def test_graphs_yield_and_begin_again_and_lose_no_step(command: VirtualCommand) -> None:
-    done = command.run("run", str(FILE), "--no-figures", "--out", "r")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = load(Path(command.here, "r"))
+    result = load(command.play(str(FILE)))
     assert [result.verdict["status"], list(result.verdict["reasons"])] == ["faithful", []]
     numbers = {row["path"]: row["value"] for row in result.table("metrics").to_dict("records")}
     steps = {name: numbers[f"together.platform.steps.{name}"] for name in ("made", "lost", "twice", "apart", "wrong")}

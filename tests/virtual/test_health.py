@@ -51,9 +51,7 @@ CONFIG: dict[str, Any] = {
 
 def played(folder: Path, config: dict[str, Any]) -> Result:
     (folder / "health.yaml").write_text(yaml.safe_dump(config))
-    done = VirtualCommand(folder, folder).run("run", "health.yaml", "--no-figures", "--out", "r")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = load(folder / "r")
+    result = load(VirtualCommand(folder, folder).play("health.yaml"))
     assert [result.verdict["status"], list(result.verdict["reasons"])] == ["faithful", []]
     return result
 

@@ -128,7 +128,7 @@ def test_deepspeed_by_its_launcher_learns_what_a_model_of_all_data_does(command:
     paths = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "TORCH_EXTENSIONS_DIR": str(home / "extensions")}
     surroundings = {**paths, "DS_ACCELERATOR": "cpu"}
     for lock in (home / "extensions").glob("*/lock"):
-        lock.unlink()  # Of a build that was interrupted: the next would wait for it for ever.
+        lock.unlink()  # Of a build that was interrupted: the next would wait for it forever.
     build = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder as B; B().load()"
     python = [str(home / "bin" / "python"), "-c", build]
     subprocess.run(python, env=os.environ | surroundings, check=True, timeout=BUILD_TIMEOUT_S)

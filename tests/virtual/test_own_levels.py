@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -38,9 +36,7 @@ CONFIG = {
 def test_jobs_send_in_the_lanes_of_their_own_service_levels(command: VirtualCommand, queueing: str) -> None:
     path = command.here / "own.yaml"
     path.write_text(yaml.safe_dump({**CONFIG, "queueing": queueing}))
-    done = command.run("run", str(path), "--no-figures", "--out", "r")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = Result(Path(command.here, "r"))
+    result = Result(command.play(str(path)))
     steps = result.table("steps")
     assert set(zip(steps["job"].astype(str), steps["service_level"].astype(str), strict=True)) == {
         ("tp", "tensor"),

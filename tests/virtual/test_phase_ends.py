@@ -31,9 +31,7 @@ jobs:
 
 def test_a_job_that_does_not_answer_its_notice_is_stopped_at_the_end(command: VirtualCommand) -> None:
     (command.here / "config.yaml").write_text(CONFIG)
-    done = command.run("run", "config.yaml", "--no-figures", "--out", "r")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = load(command.here / "r")
+    result = load(command.play("config.yaml"))
     events = result.table("platform_events").astype({"event": str})
     assert list(events["event"])[:5] == ["submitted", "asked", "started", "submitted", "suspend"]
     assert list(events["event"])[5:] == ["cancel", "cancel", "left", "left"]

@@ -27,9 +27,7 @@ CUT, SLOW, SILENT, STORAGE = CONFIG.failures
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a run of the file saw, with times from the begin of the load on."""
     here = tmp_path_factory.mktemp("platform_jobs")
-    done = VirtualCommand(here, here).run("run", str(FILE), "--no-figures", "--out", "r")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = load(here / "r")
+    result = load(VirtualCommand(here, here).play(str(FILE)))
     origin_s = result.phases[-1].load_s[0]
 
     def rows(name: str) -> pd.DataFrame:

@@ -7,7 +7,6 @@ and lanes stall. What is not derived again: retransmissions, which only the kern
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -27,10 +26,7 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 @pytest.fixture(scope="module")
 def raw(shared_command: VirtualCommand) -> Raw:
-    words = [word for setting in SETTINGS for word in ("--set", setting)]
-    done = shared_command.run("run", "isolation", *words, "--seed", "3", "--out", "short", "--no-figures")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Raw(Path(shared_command.here) / "short")
+    return Raw(shared_command.play("isolation", SETTINGS, "--seed", "3", out="short"))
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 
@@ -25,21 +24,14 @@ NIC_BPS = 25e9
 """Bytes, of 200 Gbit/s."""
 
 
-def played(command: VirtualCommand, experiment: str, settings: Sequence[str]) -> Raw:
-    words = [word for setting in settings for word in ("--set", setting)]
-    done = command.run("run", experiment, *words, "--out", experiment, "--no-figures")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Raw(Path(command.here) / experiment)
-
-
 @pytest.fixture(scope="module")
 def protection(shared_command: VirtualCommand) -> Raw:
-    return played(shared_command, "protection", PROTECTION)
+    return Raw(shared_command.play("protection", PROTECTION, out="protection"))
 
 
 @pytest.fixture(scope="module")
 def incast(shared_command: VirtualCommand) -> Raw:
-    return played(shared_command, "incast", INCAST)
+    return Raw(shared_command.play("incast", INCAST, out="incast"))
 
 
 def phase_of(raw: Raw, name: str) -> Phase:

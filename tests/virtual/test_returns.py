@@ -3,8 +3,6 @@ is forgotten, and clients read stale data from it until they ask anew."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from experiments import load
@@ -44,11 +42,8 @@ FORGOTTEN = {
 
 
 def metrics_of(command: VirtualCommand, experiment: str, keys: dict[str, object], name: str) -> dict[str, float]:
-    words = [word for key, value in (SHORT | keys).items() for word in ("--set", f"{key}={value}")]
-    done = command.run("run", experiment, "--no-figures", "--out", name, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    print(done.stdout)
-    return {row["path"]: row["value"] for row in load(Path(command.here, name)).table("metrics").to_dict("records")}
+    found = load(command.play(experiment, [f"{key}={value}" for key, value in (SHORT | keys).items()], out=name))
+    return {row["path"]: row["value"] for row in found.table("metrics").to_dict("records")}
 
 
 def test_a_return_takes_as_long_as_its_rate_says_and_sends_what_is_missing(command: VirtualCommand) -> None:

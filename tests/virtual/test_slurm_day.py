@@ -31,9 +31,7 @@ LOOK_S = 1.2
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     here = tmp_path_factory.mktemp("slurm_day")
-    done = VirtualCommand(here, here).run("run", str(FILE), "--no-figures", "--out", "r")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return read(here / "r")
+    return read(VirtualCommand(here, here).play(str(FILE)))
 
 
 def read(directory: Path) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from experiments import load
@@ -28,12 +26,8 @@ KEYS = {
 
 
 def test_a_node_that_is_cut_off_leaves_its_chains_and_comes_back(command: VirtualCommand) -> None:
-    words = [word for key, value in KEYS.items() for word in ("--set", f"{key}={value}")]
-    done = command.run("run", "storage_failure", "--no-figures", "--out", "r", *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = load(Path(command.here, "r"))
+    result = load(command.play("storage_failure", [f"{key}={value}" for key, value in KEYS.items()]))
     found = {row["path"]: row["value"] for row in result.table("metrics").to_dict("records")}
-    print(done.stdout)
     # Heard every 0.2 s, failed after 1 s, looked at every 0.2 s: 0.8 to 1.2 s, and chains are updated every 50 ms.
     assert 0.8 <= found["cut.storage.noticed_s"] <= 1.3
     assert found["cut.storage.whole_s"] < 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -16,10 +15,8 @@ SLOW_NICS = "failures=[{host: z0h000, at: 0 s, rate: 0.1}]"
 
 
 def metrics_of(command: VirtualCommand, experiment: str, *settings: str) -> dict[str, float]:
-    words = [word for setting in settings for word in ("--set", setting)]
-    done = command.run("run", experiment, "--no-figures", "--out", "r", *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, float] = json.loads(Path(command.here, "r", "summary.json").read_text())["metrics"]
+    summary = command.play(experiment, settings) / "summary.json"
+    found: dict[str, float] = json.loads(summary.read_text())["metrics"]
     return found
 
 

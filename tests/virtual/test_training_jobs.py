@@ -19,9 +19,7 @@ VALUES, SILENT = 4096, "z1h000"
 
 def played(command: VirtualCommand, file: Path) -> tuple[Path, Any]:
     """Play a config; return the result's directory, and what its platform's events were."""
-    done = command.run("run", str(file), "--no-figures", "--out", "r")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = Path(command.here, "r")
+    result = command.play(str(file))
     return result, load(result).table("platform_events").astype({"event": str, "nodes": str, "why": str})
 
 

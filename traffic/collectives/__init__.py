@@ -7,8 +7,7 @@
 - how a rank's two threads wait for each other: ``progress``
 - programs over chunks (pure): what they are ``chunk_program``, how ranks carry them out ``program_schedule``; some of
   them ``halving_doubling``, ``hierarchical``, ``parameter_server``; those of users ``msccl``
-- ranks: ``orders``, connections between them ``wiring`` and ``chunk_connection``, what they carry out ``rank``, and
-  in place an ``owned_buffer``
+- ranks: ``orders``, connections between them ``wiring`` and ``chunk_connection``, what they carry out ``rank``
 - jobs: what all have ``job``; ``nccl``; ``hfreduce``, with ``gpu_copies`` in nodes, and over ranks that are GPUs
   ``node_allreduce``; ``node_limits`` in closed form
 """

@@ -8,7 +8,7 @@ order. Nothing is overwritten that is still to be read: values have slots of the
 
 Real data is carried out in loops over a piece of every chunk, and loops overlap: in time slot t a rank does the moves
 of stage s (as many transfers behind the first as their data depends on) for loop t - s. All ranks go by the order (t,
-number), and a move needs only what comes before it there. So no two ranks wait for each other for ever, however little
+number), and a move needs only what comes before it there. So no two ranks wait for each other forever, however little
 connections buffer.
 """
 

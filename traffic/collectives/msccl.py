@@ -5,7 +5,7 @@ out their steps in order. A step may wait for a step of another thread block of 
 ``nchunksperloop``; all-gather's and reduce-scatter's S is the whole, so a rank's own part has 1/n of the chunks.
 
 The steps are carried out here over chunks, not over data. So a file is refused that reads what nothing has written,
-adds up what does not belong together, waits for ever, leaves messages over, or ends with another result than its
+adds up what does not belong together, waits forever, leaves messages over, or ends with another result than its
 collective's; and one whose result depends on which thread block is faster: two steps use the same chunk, one writes
 it, and neither waits for the other. Slots of MSCCL's connections are not counted: nothing here runs out of them.
 """

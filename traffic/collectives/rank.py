@@ -17,13 +17,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
+import numpy as np
+
 from fabric.world.programs.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
-from traffic.collectives.dataset import Buffer
+from traffic.collectives.dataset import Buffer, pieces
+from traffic.collectives.elements import Elements
 from traffic.collectives.orders import RankArguments, ShapedStepOrder, StepShape
-from traffic.collectives.owned_buffer import OwnedBuffer
 from traffic.collectives.result_check import ResultCheck
-from traffic.collectives.schedule import Finished, NodeConnections, RankContext, Worker
+from traffic.collectives.schedule import Finished, NodeConnections, RankContext, Schedule, Worker
 from traffic.collectives.wiring import connected
 from traffic.job import Records
 from traffic.program_group import FAILURES_TIMEOUT_S, PeerGoneError, StalledError
@@ -33,6 +35,34 @@ from traffic.transport.sampling import FlowSampler
 
 WARM_UP_BYTES = 4 * 2**20
 """Bytes that warm a collective up. At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
+
+
+class OwnedBuffer:
+    """A rank's own memory for a collective in place: its input is there first, and its result takes that place, so what
+    a schedule reads of it is what it is by then."""
+
+    def __init__(self, original: Buffer, schedule: Schedule) -> None:
+        self._original = original
+        self._piece = max(1, schedule.longest_piece)
+        self._elements: Elements = np.empty(schedule.elements, schedule.dtype.numpy)
+
+    def __getitem__(self, piece: slice, /) -> Elements:
+        """Return a view."""
+        return self._elements[piece]
+
+    def fill(self) -> None:
+        """Put the input there again."""
+        for piece in pieces(0, self._elements.size, self._piece):
+            self._elements[piece] = self._original[piece]
+
+    def taking(self, finished: Finished) -> Finished:
+        """Return what puts each piece of a result into its place, and then gives it on."""
+
+        def take(piece: slice, found: Elements) -> None:
+            self._elements[piece] = found
+            finished(piece, found)
+
+        return take
 
 
 def run_rank(agent: Agent, arguments: RankArguments) -> None:

@@ -12,13 +12,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STEPS = (
-    Measure("algbw_Bps", "bytes of a collective over the time of a step, median over steps", Better.MORE),
-    Measure("busbw_Bps", "algbw times the factor of nccl-tests for the collective, median over steps", Better.MORE),
-    Measure("step_s", "time of a step until its last rank had its result, median over steps", Better.LESS),
+    Measure(
+        "algbw_Bps", "bytes of a collective over the time of a step, median over steps", Better.MORE, is_of_many=True
+    ),
+    Measure(
+        "busbw_Bps",
+        "algbw times the factor of nccl-tests for the collective, median over steps",
+        Better.MORE,
+        is_of_many=True,
+    ),
+    Measure(
+        "step_s", "time of a step until its last rank had its result, median over steps", Better.LESS, is_of_many=True
+    ),
     Measure("steps", "steps that ended", Better.MORE),
 )
 TIME = Measure("size_<bytes>.time_s", "time of a collective of this size, out of place, mean", Better.LESS)
-BUSBW = Measure("size_<bytes>.busbw_Bps", "its algbw times the factor of nccl-tests", Better.MORE)
+BUSBW = Measure("size_<bytes>.busbw_Bps", "its algbw times the factor of nccl-tests", Better.MORE, is_of_many=True)
 IN_PLACE = Measure("size_<bytes>.in_place.time_s", "time of a collective of this size, in place, mean", Better.LESS)
 
 

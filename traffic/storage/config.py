@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from fabric.config import NoneAs, RateBps, SizeBytes, Strict, TimeS
+from fabric.config import NoneAs, RateBps, SizeBytes, Strict, TimeS, require_none
 from fabric.failures.kinds.disk import DiskState, DiskTarget
 from fabric.failures.schedule import State
 from fabric.units import format_apart, format_size, parse_rate_bps
@@ -453,9 +453,7 @@ class StorageConfig(PlacementConfig):
 
     @model_validator(mode="after")
     def _verify(self) -> StorageConfig:
-        faults = list(self._faults())
-        if faults:
-            raise ValueError("; ".join(faults))
+        require_none(self._faults())
         return self
 
     @property

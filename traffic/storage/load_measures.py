@@ -39,7 +39,7 @@ _RESTORES_NOT_WHOLE = Measure(
 )  # fmt: skip
 RESTORES = (
     Measure("restore.all_s", "from the first client's start to the last one's end of restoring", Better.LESS),
-    Measure("restore.median_s", "time that the median client takes to restore", Better.LESS),
+    Measure("restore.median_s", "time that the median client takes to restore", Better.LESS, is_of_many=True),
     Measure("restore.slowest_s", "time that the slowest client takes to restore", Better.LESS),
     Measure(
         "restore.<of>_at_least_s",

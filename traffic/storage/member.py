@@ -47,7 +47,7 @@ class Follower(Protocol):
 async def follow_routing(
     link: ManagerLink, first_s: float, every_s: float, program: Follower, playing: asyncio.Event
 ) -> None:
-    """Ask for newer chains, after a time and then in turns, for ever; but only while the job plays."""
+    """Ask for newer chains, after a time and then in turns, forever; but only while the job plays."""
     await playing.wait()
     await asyncio.sleep(first_s)
     while True:
@@ -74,7 +74,7 @@ class Member:
     playing: asyncio.Event
 
     async def beat_on(self, every_s: float, place: float) -> None:
-        """Be heard in turns, for ever; sooner while it joins."""
+        """Be heard in turns, forever; sooner while it joins."""
         await self.playing.wait()
         await asyncio.sleep(every_s * place)
         while True:
@@ -101,7 +101,7 @@ class Member:
                 return
 
     async def poll_on(self, every_s: float, place: float) -> None:
-        """Ask for newer chains in turns, for ever, and go by them."""
+        """Ask for newer chains in turns, forever, and go by them."""
         await self.playing.wait()
         await asyncio.sleep(every_s * place)
         while True:

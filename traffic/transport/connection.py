@@ -108,7 +108,7 @@ class Connection(Sampled, Protocol):
 
     def set_timeouts(self, send_s: float, silent_s: float) -> None:
         """Have a send wait ``send_s`` for room at most, and a receive ``silent_s`` for a peer from which nothing comes.
-        Without this, both wait for ever."""
+        Without this, both wait forever."""
 
     def limit_send_buffer(self, size_bytes: int) -> None:
         """Take no more ahead of what the peer has taken than a message or so of this size."""

@@ -389,7 +389,7 @@ class TcpConnection:
 
     def _received_into(self, waiting: Sequence[Writable]) -> int:
         """Receive what is there. Without MSG_DONTWAIT the kernel would take less than the low-water mark (which it also
-        hands out, e.g. short of memory) and then wait for as much again: for ever, at the end of a step."""
+        hands out, e.g. short of memory) and then wait for as much again: forever, at the end of a step."""
         try:
             received = self._sock.recvmsg_into(waiting, 0, socket.MSG_DONTWAIT)[0]
         except BlockingIOError:

@@ -31,7 +31,7 @@ SLACKS = {
 }
 """Names of the slack of each phase of a layer that communicates: ``slack.combine_f_s`` of ``combine(F)``."""
 STEPS = (
-    Measure("step_s", "time of a step at full size, median over steps", Better.LESS),
+    Measure("step_s", "time of a step at full size, median over steps", Better.LESS, is_of_many=True),
     Measure("played_step_s", "time of a step as it was played, at the size that was played", Better.LESS),
     Measure("exposed_s", "time of a step in which the slowest rank's computing waits for communication", Better.LESS),
     SLACK,
@@ -81,7 +81,7 @@ def sent_Bps(operations: pd.DataFrame, what: str, is_whole: bool) -> float:  # n
     parts = [moved(str(name)) for name in operations["name"]]
     is_wanted = np.array([one is not None and one.what == what for one in parts], dtype=bool)
     rows = operations.assign(call=list(map(str, parts)))[is_wanted]
-    rails = rows["partner"].astype(str).map(is_over_rail)
+    rails = rows["partner"].astype(str).map(is_over_rail).astype(bool)
     rows = rows.assign(sent=rows["size_bytes"].where(rails, 0))
     calls = (rows if is_whole else rows[rails]).groupby(["step", "rank", "call"])
     taken_s = calls["ended_s"].max() - calls["started_s"].min()

@@ -12,7 +12,12 @@ _EXPOSED_OF_ALL = Measure(
     "exposed_s", "time of a step for which the rank that waits most waits to compute, median over steps", Better.LESS
 )
 OF_WORK = (
-    Measure("step_s", "time of a step of the graph, until its last rank ended, median over steps", Better.LESS),
+    Measure(
+        "step_s",
+        "time of a step of the graph, until its last rank ended, median over steps",
+        Better.LESS,
+        is_of_many=True,
+    ),
     Measure("steps", "steps that ended", Better.MORE),
     Measure("sent_Bps", "bytes that all ranks sent in a step, over its time, median over steps", Better.MORE),
     _BUBBLE,

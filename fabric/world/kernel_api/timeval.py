@@ -12,6 +12,6 @@ _TIMEVAL = struct.Struct("ll")
 
 
 def timeval(seconds: float) -> bytes:
-    """Return a time above 0 as a ``struct timeval``: at least a microsecond, for 0 would stand for ever."""
+    """Return a time above 0 as a ``struct timeval``: at least a microsecond, for 0 would stand forever."""
     whole, fraction = divmod(seconds, 1)
     return _TIMEVAL.pack(int(whole), max(int(fraction * 1e6), 0 if whole else 1))

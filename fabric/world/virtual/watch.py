@@ -43,7 +43,7 @@ class Limits:
     the clock, or try in vain, pass 0.03; fabrics that are too large to be of use, 0.0001."""
     wall_s: float | None = None
     virtual_s: float = 86_400.0
-    """Programs that wait for each other for ever let virtual time fly; this ends it."""
+    """Programs that wait for each other forever let virtual time fly; this ends it."""
     memory_bytes: int | None = None
     """The guest's memory: one that stands still may lack some."""
 

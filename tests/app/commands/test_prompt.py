@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.commands import prompt
+from app.commands import shell
 from fabric.world.virtual.dialogue import LONGEST_LINE_BYTES
 
 
@@ -23,7 +23,7 @@ def test_lines_come_one_by_one_behind_mininets_prompt(
     typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed("nodes\n\nlast")
-    assert [prompt.ask() for _ in range(4)] == ["nodes", "", "last", None]
+    assert [shell.ask() for _ in range(4)] == ["nodes", "", "last", None]
     assert capsys.readouterr().out == "mininet> " * 4
 
 
@@ -31,7 +31,7 @@ def test_a_line_that_no_guest_could_be_handed_is_told_and_the_next_taken(
     typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed("x" * LONGEST_LINE_BYTES + "\na\0b\nnodes\n")
-    assert prompt.ask() == "nodes"
+    assert shell.ask() == "nodes"
     said = capsys.readouterr().err
     assert f"a line of {LONGEST_LINE_BYTES} bytes; the limit is {LONGEST_LINE_BYTES}" in said
     assert said.count("not run:") == 2
@@ -47,10 +47,10 @@ def test_ctrl_c_begins_a_new_line(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         return answer
 
     monkeypatch.setattr("builtins.input", read)
-    assert prompt.ask() == "nodes"
+    assert shell.ask() == "nodes"
     assert capsys.readouterr().out == "\nInterrupt\n"
 
 
 def test_without_a_stdin_there_are_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    assert prompt.ask() is None
+    assert shell.ask() is None

@@ -15,7 +15,7 @@ from app.reproduction.comparing import COLUMNS, compare, exit_code, told
 from app.reproduction.computed import COMPUTED
 from app.reproduction.config import CaseConfig, all_cases, resolved
 from app.reproduction.page import draw, write_page
-from app.reproduction.program import program_name
+from app.sweeps.identity import program_name
 from app.sweeps.store import Store
 from fabric.config import checked
 from fabric.errors import ConfigError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,11 @@ from cluster.platform.journal import Journal
 from cluster.platform.state import JobState, PlatformState
 from cluster.tasks import Users
 from tests.cluster.health.healthy_cluster import HealthyCluster
-from tests.traffic.storage.true_timers import no_listeners_left, run
+from tests.traffic.storage.true_timers import run
 
 SIX = Nodes.grid(1, 2, 3)
 BEFORE: dict[str, Any] = {"validate": {"before_job": True}, "repair": "60 s", "lemon": None}
 Scene = Callable[[HealthyCluster], Coroutine[None, None, None]]
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def play(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,7 @@ from cluster.platform.programs import GoOn, Submission, _Phase
 from cluster.tasks import Priority
 from tests.cluster.platform.fake_nodes import FakeCluster
 from tests.cluster.platform.test_programs import play
-from tests.traffic.storage.true_timers import no_listeners_left
 from traffic.storage.wire.calls import Tasks
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def spec(nodes: int, program: str, steps: int, priority: Priority = Priority.NORMAL) -> JobSpec:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,17 +30,11 @@ from cluster.platform.timers import Timers
 from cluster.tasks import Priority, Users
 from fabric.errors import ConfigError
 from tests.cluster.platform.fake_nodes import FakeCluster
-from tests.traffic.storage.true_timers import no_listeners_left, run
+from tests.traffic.storage.true_timers import run
 from traffic.storage.wire.calls import Tasks as StorageTasks
 
 FOUR = Nodes.grid(1, 2, 2)
 Scene = Callable[[FakeCluster], Coroutine[None, None, None]]
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def play(folder: Path, scene: Scene, nodes: Nodes = FOUR, timers: Timers | None = None) -> FakeCluster:

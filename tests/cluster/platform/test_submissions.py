@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from fabric.config import checked
 from fabric.errors import ConfigError
 from tests.cluster.platform.fake_nodes import MANAGER, PORT, FakeCluster
 from tests.cluster.platform.test_programs import play
-from tests.traffic.storage.true_timers import no_listeners_left
 from traffic.storage.wire.event_loop import dialled
 
 SOUND: dict[str, Any] = {"name": "a", "user": "ada", "nodes": 2, "command": ["counts", "5"], "priority": 10}
@@ -49,12 +47,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"priority": "HIGH"}, "priority: 'HIGH' is not a priority; use 50 (EXTREME_HIGH), 40"),
     ({"nods": 2}, "nods: is not a key of a job; use name, user, nodes"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 @pytest.mark.parametrize(("change", "fault"), WRONG)

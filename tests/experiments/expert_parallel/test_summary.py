@@ -142,7 +142,7 @@ def test_what_is_published_stands_beside_the_true_rate_only() -> None:
         assert [row[4] for row in speeds.words] == cells
         assert len(paper.words) == count
         for table in (speeds, paper):
-            assert ("rates here are 1 : 100 of the true ones" in (table.note or "")) is (summary is scaled)
+            assert ("rates here are 1 : 100 of the true ones" in (table.note_words or "")) is (summary is scaled)
 
 
 def test_where_no_step_ended_nothing_is_made_up(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_on_scaled_rates_the_published_data_take_the_time_of_the_network_alone_a
         assert found[name] == pytest.approx(true[name])
         assert f"{exchange.value}_paper.papers_data_s" not in found
     summary = summary_of(config, scaled, longer=100.0)
-    assert "rates here are 1 : 100 of the true ones" in (summary["tables"][0].note or "")
+    assert "rates here are 1 : 100 of the true ones" in (summary["tables"][0].note_words or "")
     assert [row[-2] == "-" for row in summary["tables"][0].words] == [False, True] * 2
     assert summary["answer"] == summary_of(config, FABRIC)["answer"]
 

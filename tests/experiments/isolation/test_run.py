@@ -406,7 +406,7 @@ def test_tables_and_figures_have_the_same_port_and_cases() -> None:
     assert [one["promised"] for one in kept.values()] == pytest.approx([0.5] * 4)
     (shares,) = [one for one in summary["tables"] if one.title.startswith("Shares")]
     assert [one.partition(",")[0] for one in shares.columns[2:]] == [*["one shared queue"] * 2, *["lanes"] * 2]
-    assert "port z0l00:1 of 20 Mbit/s" in (shares.note or "")
+    assert "port z0l00:1 of 20 Mbit/s" in (shares.note_words or "")
     assert summary["busiest_port"] == "z0l00:1"
     assert shares.words[0][2:] == [f"{part:.1%}" for part in got.values()]
 

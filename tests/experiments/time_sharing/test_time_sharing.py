@@ -85,7 +85,7 @@ def test_the_summary_tells_waits_use_suspends_and_what_processes_add_to_turns() 
     assert metrics["hai.wait_mean_s"] == found.packets[0].measures.waits.mean_s
     assert "hai.composed.load_90.used_waiting_fraction" in metrics
     assert "The simulation, which has the same scheduler and the costs measured here, makes" in summary["answer"]
-    assert "the simulation has the same scheduler and list" in agreed.note
+    assert "the simulation has the same scheduler and list" in (agreed.note_words or "")
     assert "used" not in " ".join(agreed.columns), "that follows from decisions in the same turn"
     frame = _frame("packets", found.packets, config.cluster_nodes(FABRIC).names)
     assert list(frame.columns) == list(TABLES["sharing_lives"].columns)

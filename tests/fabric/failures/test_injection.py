@@ -311,7 +311,7 @@ class Away(Noted):
 
 @pytest.mark.parametrize("end_s", [0.05, 9.0])
 def test_a_service_that_is_back_only_after_a_failure_of_its_disk_has_that_whole(end_s: float) -> None:
-    """It was slow for ever, and rows said that it never was."""
+    """It was slow forever, and rows said that it never was."""
     away = Away("storage", Programs(["a"]), ("a",))
     report = report_of(DiskEffects([away], 1), Failure(DiskTarget("a", 0), 0.01, end_s, DiskState(added_s=0.2)))
     assert report.changes == ()

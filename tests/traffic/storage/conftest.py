@@ -10,6 +10,7 @@ import pytest
 from fabric.config import checked
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import AgentPool
+from tests.traffic.storage.true_timers import listeners
 from topologies.load import load_fabric
 from traffic.job import Stage
 from traffic.storage.client.library import StorageClient
@@ -17,6 +18,7 @@ from traffic.storage.config import StorageConfig
 from traffic.storage.job import PRELOAD, StorageJob
 from traffic.storage.wire.calls import Tasks
 
+__all__ = ["listeners"]
 T = TypeVar("T")
 FABRIC = load_fabric("fire_flyer_2_small")
 TEST_TIMEOUT_S = 120.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,16 +12,10 @@ from traffic.storage.wire.causes import Cause, cause_of, payload_bytes, sent_byt
 from traffic.storage.wire.messages import HEADER, IO_BYTES, CallKind
 
 from .test_true_timers import config_of
-from .true_timers import CHUNK_BYTES, NODES, Cluster, no_listeners_left, run
+from .true_timers import CHUNK_BYTES, NODES, Cluster, run
 
 CHUNKS = 12
 NUMBER_BYTES, RESULT_BYTES = 8, 32
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def test_every_kind_of_call_has_a_cause() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +24,6 @@ from .test_true_timers import config_of
 from .true_timers import NODES, Cluster, no_listeners_left, run
 
 PLACE = ChunkPlace(ChunkId(7, 0), 0)
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 async def started(clients: int = 1, **changed: Any) -> tuple[Cluster, ChunkIo]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +16,7 @@ from traffic.storage.config import ServiceConfig
 from traffic.storage.service.disks import Disk, DiskWork
 
 from .test_true_timers import config_of
-from .true_timers import Cluster, no_listeners_left, run
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
+from .true_timers import Cluster, run
 
 
 def disk(**keys: Any) -> Disk:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,12 +22,6 @@ from traffic.storage.kinds import DISKS
 from .conftest import JobOf
 from .rated import Nics, RatedCluster
 from .true_timers import no_listeners_left, run
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def io_of(**keys: Any) -> ChunkIoConfig:

@@ -7,7 +7,6 @@ GB/s; P5520: 7.1 and 4.2 GB/s. Where a time of the software is put in, it is tak
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,12 +20,6 @@ SCALE = 64
 MIB, GIB = 1 << 20, 1 << 30
 PM1733 = {"ssd_read_rate": 7.0e9, "ssd_write_rate": 3.8e9}
 P5520 = {"ssd_read_rate": 7.1e9, "ssd_write_rate": 4.2e9}
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def config(io: dict[str, Any], disks: dict[str, float], **keys: Any) -> StorageConfig:

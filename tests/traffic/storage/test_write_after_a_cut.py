@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
@@ -24,12 +23,6 @@ from .true_timers import NODES, Cluster, no_listeners_left, run
 BEGUN_S = (0.0, 10.0, 20.0, 25.0, 30.0, 35.0, 40.0, 45.0, 50.0, 60.0)
 CLIENTS = 3
 LAST_TRY_S = 30.0
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def next_turn(first_s: float, after_s: float) -> float:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from unittest import mock
 
+import pytest
+
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from tests.traffic.transport import memory_transport as memory
@@ -442,3 +444,10 @@ def no_listeners_left() -> Iterator[None]:
     finally:
         memory._listeners.clear()
         memory._listeners.update(before)
+
+
+@pytest.fixture(autouse=True)
+def listeners() -> Iterator[None]:
+    """Forget, behind each test, who listened in it."""
+    with no_listeners_left():
+        yield

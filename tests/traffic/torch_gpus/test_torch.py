@@ -15,7 +15,7 @@ import pytest
 from experiments.libraries.catalogue import library_named
 from traffic.torch_gpus.startup import FOLDER
 from traffic.torch_gpus.variables import COUNT, GPU, NAN, ROUTER, VALUES
-from traffic.work.generators.buckets import Gradient, buckets_of
+from traffic.work.generators.buckets import DataKind, Gradient, buckets_of
 from traffic.work.models.listing import model_of
 
 ROOT = Path(__file__).parents[3]
@@ -99,7 +99,7 @@ def test_resnet50s_buckets_are_those_of_generators(arguments: list[str]) -> None
     """From the second step on. Under autocast the last layer's weight is ready before its bias, of 4,000 B."""
     program = str(ROOT / "docs" / "programs" / "resnet50.py")
     gradients = [
-        Gradient((place, 0), 4 * tensor.elements, "data")
+        Gradient((place, 0), 4 * tensor.elements, DataKind("dp-cp"))
         for place, layer in enumerate(model_of("resnet50").all_layers())
         for tensor in layer.tensors
     ]

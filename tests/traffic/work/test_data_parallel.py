@@ -8,7 +8,7 @@ import pytest
 
 from tests.traffic.work.training import FORWARD_S, at_once, computes_of, config_of, graph_of_job, played
 from traffic.work.closed_forms import counted, sent_bytes
-from traffic.work.generators.buckets import Gradient, buckets_of
+from traffic.work.generators.buckets import DataKind, Gradient, buckets_of
 from traffic.work.list_schedule import list_schedule
 from traffic.work.operations import CollectiveCall, Compute, Operation
 from traffic.work.step_metrics import exposed_s
@@ -34,7 +34,7 @@ def test_buckets_are_pytorchs_to_the_byte(model: str, sizes: tuple[int, ...], ov
 
 
 def test_a_bucket_overshoots_and_the_first_is_small() -> None:
-    gradients = [Gradient((number, 0), size, "dp-cp") for number, size in enumerate([9, 30, 30, 1, 6, 5])]
+    gradients = [Gradient((number, 0), size, DataKind("dp-cp")) for number, size in enumerate([9, 30, 30, 1, 6, 5])]
     found = buckets_of(gradients, 10, 50)
     assert [(one.size_bytes, one.ready) for one in found] == [(11, (4, 0)), (61, (1, 0)), (9, (0, 0))]
 

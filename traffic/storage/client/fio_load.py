@@ -32,7 +32,7 @@ def fio_files(config: ChunkIoConfig, striping: Striping, client: int, play: int 
 
 
 def places(config: ChunkIoConfig, rng: random.Random) -> Iterator[tuple[bool, int]]:
-    """Yield, for ever, whether to read or to write, and from which byte on. The last of a file's places is shorter if
+    """Yield, forever, whether to read or to write, and from which byte on. The last of a file's places is shorter if
     ``bs`` is not a part of ``size``."""
     count = -(-config.size // config.bs)
     for number in itertools.count():

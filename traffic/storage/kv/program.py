@@ -133,7 +133,7 @@ async def _run(agent: Agent, arguments: KvArguments) -> None:
 
 
 async def carry_out_orders(agent: Agent, orders: Orders, service: KvService) -> None:
-    """Carry out what the run orders of a store, for ever. Raises TrafficError if that is nothing it knows."""
+    """Carry out what the run orders of a store, forever. Raises TrafficError if that is nothing it knows."""
     while True:
         order = await orders.next()
         if isinstance(order, Play | Halt):

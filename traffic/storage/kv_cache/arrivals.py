@@ -42,7 +42,7 @@ class Window:
     left_out: int = 0
 
     def rounds(self, compression: float, cycle: bool) -> Iterator[Arrival]:
-        """Yield the requests; with ``cycle`` for ever, round after round."""
+        """Yield the requests; with ``cycle`` forever, round after round."""
         number = 0
         while True:
             later_s = number * self.round_s / compression

@@ -30,7 +30,7 @@ class Served(NamedTuple):
 class PrefixCache:
     """The blocks that are there, and when each was last used.
 
-    ``capacity``: blocks at most; None: any number. ``ttl_s``: how long a block stays that is not used; None: for ever.
+    ``capacity``: blocks at most; None: any number. ``ttl_s``: how long a block stays that is not used; None: forever.
     Raises ValueError if one of them is not above 0.
     """
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fabric.config import Strict, TimeS
+from fabric.config import Strict, TimeS, require_none
 from traffic.storage.config import Count, StorageConfig
 from traffic.storage.kv_cache.models import MODELS, Model, model_named
 from traffic.storage.kv_cache.trace import MOST_REQUESTS, Request, TraceConfig, generate, path_of, read_trace
@@ -189,8 +189,7 @@ class KvCacheConfig(Strict):
 
     @model_validator(mode="after")
     def _verify(self) -> KvCacheConfig:
-        if faults := list(self.faults()):
-            raise ValueError("; ".join(faults))
+        require_none(self.faults())
         return self
 
     def faults(self) -> Iterator[str]:

@@ -64,14 +64,23 @@ def _data(_: KvCacheConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[D
 
 
 FIRST_TOKEN = Measure(
-    "first_token.<percentile>_s", "percentile of the time from a request's arrival to its first token", Better.LESS
+    "first_token.<percentile>_s",
+    "percentile of the time from a request's arrival to its first token",
+    Better.LESS,
+    is_of_many=True,
 )
 FIRST_TOKEN_WITHOUT = Measure(
     "first_token_without.<percentile>_s", "the same, if all tokens of the request were computed and no request waited"
 )
 REQUESTS = (
     FIRST_TOKEN,
-    Measure("first_token.<percentile>_at_least_s", "the least that this percentile can be", Better.LESS, is_least=True),
+    Measure(
+        "first_token.<percentile>_at_least_s",
+        "the least that this percentile can be",
+        Better.LESS,
+        is_least=True,
+        is_of_many=True,
+    ),
     FIRST_TOKEN_WITHOUT,
     Measure("requests", "requests that came"),
     Measure("answered", "requests that had their first token", Better.MORE),

@@ -195,7 +195,7 @@ class ManagerService:
         return ReplyStatus.OK
 
     async def look_on(self, every_s: float) -> None:
-        """Update chains in turns, for ever, while the job plays."""
+        """Update chains in turns, forever, while the job plays."""
         while True:
             await self.playing.wait()
             await asyncio.sleep(every_s)
@@ -205,7 +205,7 @@ class ManagerService:
                 await self.primary.look(self.clock())
 
     async def extend_on(self, every_s: float, place: float) -> None:
-        """Take the lease or extend it, in turns, for ever, while the job plays. ``place``: of its turns, from 0 to 1,
+        """Take the lease or extend it, in turns, forever, while the job plays. ``place``: of its turns, from 0 to 1,
         so that not all managers ask at once."""
         assert self.primary is not None, "it is one of several"
         await self.playing.wait()

@@ -91,7 +91,7 @@ class MetadataClient:
         self._living = tuple(name for name in servers if name in self._known) or self._known
 
     async def go_on(self, playing: asyncio.Event | None = None) -> None:
-        """Say so in turns, for ever, while a phase plays, if that is said."""
+        """Say so in turns, forever, while a phase plays, if that is said."""
         while True:
             if playing is not None:
                 await playing.wait()

@@ -185,7 +185,7 @@ class Files:
             raise
 
     async def sync_on(self, playing: asyncio.Event | None = None) -> None:
-        """Tell in turns, for ever, how far files were written, while a phase plays, if that is said: so that others see
+        """Tell in turns, forever, how far files were written, while a phase plays, if that is said: so that others see
         it, and a program that dies leaves lengths that are not older than a turn."""
         while True:
             await asyncio.sleep(self.metadata.config.sessions.synced_every)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from fabric.config import TimeS
+from fabric.config import TimeS, require_none
 from fabric.units import format_apart, format_size
 from traffic.storage.config import (
     ClientConfig,
@@ -54,9 +54,7 @@ class FileSystemConfig(PlacementConfig):
 
     @model_validator(mode="after")
     def _verify(self) -> FileSystemConfig:
-        faults = list(self._faults())
-        if faults:
-            raise ValueError("; ".join(faults))
+        require_none(self._faults())
         return self
 
     def _faults(self) -> Iterator[str]:

@@ -365,7 +365,7 @@ class MetadataServer:
             continue
 
     async def go_on(self) -> None:
-        """Do all of it in turns, for ever, while a phase plays."""
+        """Do all of it in turns, forever, while a phase plays."""
         config = self.config
         turns = [
             self._turns(config.alive_every, self.say_and_look),

@@ -155,7 +155,7 @@ class Returning:
     # As a predecessor.
 
     async def look_for_successors(self, tasks: Tasks, links: Callable[[], Links], playing: asyncio.Event) -> None:
-        """Begin resyncs where they are due, for ever, while the job plays. Of each chain, one at a time."""
+        """Begin resyncs where they are due, forever, while the job plays. Of each chain, one at a time."""
         while True:
             await playing.wait()
             await asyncio.sleep(self._config.every)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pydantic import model_validator
 
+from fabric.config import require_none
 from fabric.errors import ConfigError
 from traffic.work.generators.costs import Costs, costs_of
 from traffic.work.generators.faults import faults_of, layers_per_stage
@@ -33,8 +34,7 @@ class TrainingConfig(TrainingKeys):
             model = self.shapes
         except ConfigError as error:
             raise ValueError(str(error)) from error
-        if faults := [*faults_of(self, model), *self._faults_of_played()]:
-            raise ValueError("; ".join(faults))
+        require_none([*faults_of(self, model), *self._faults_of_played()])
         return self
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,16 +18,10 @@ from traffic.storage.wire.calls import LinkListener, Party, Tasks
 from traffic.storage.wire.links import Links
 from traffic.transport.connection import SocketOptions
 
-from ..true_timers import HostTransport, Network, no_listeners_left, run
+from ..true_timers import HostTransport, Network, run
 
 KV = NodeId(Role.COMPUTE, 0, 98)
 ALL = Range(b"", b"\xff")
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 class World:

@@ -7,7 +7,6 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from fabric.model.lanes import ServiceLevel
 from tests.traffic.storage.test_true_timers import config_of
-from tests.traffic.storage.true_timers import Cluster, no_listeners_left, run
+from tests.traffic.storage.true_timers import Cluster, run
 from traffic.storage.chains import Striping, extents_on
 from traffic.storage.client.library import GaveUp
 from traffic.storage.kv_cache.arrivals import window_of
@@ -27,12 +26,6 @@ from traffic.storage.kv_cache.player import KvClientArguments, KvLoad, request_r
 from traffic.storage.kv_cache.prefill import computed_at
 from traffic.storage.kv_cache.trace import BLOCK_TOKENS
 from traffic.storage.orders import LoadPart, ManagedClientArguments
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    with no_listeners_left():
-        yield
 
 
 def trace_of(folder: Path, *lines: tuple[float, int, list[int]]) -> str:
