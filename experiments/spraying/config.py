@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from controllers.planning.policies import ADAPTIVE, ECMP, ENTROPY, ROUND_ROBIN, SPRAY, STATIC, Policy
 from controllers.routing import Repair, Routing
 from fabric.config import SizeBytes, TimeS
-from fabric.failures.schedule import Failure, FailureSchedule, LinkState
+from fabric.failures.schedule import Failure, FailureSchedule
 from fabric.model.identity import Role
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.marking import Marking
@@ -155,10 +155,6 @@ class SprayingConfig(QueueingsConfig):
         default_factory=lambda: [0, 1],
         description="How many uplinks of the first leaf fail before messages are sent; each number is played.",
     )
-    failed_rate: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0,
-        description="What part of its rate an uplink that fails keeps; 0: it has no carrier, and none uses it.",
-    )
     loads: Choices[Load] = Field(default_factory=lambda: list(Load), description="What plays, each by itself.")
     message: Annotated[SizeBytes, Field(ge=1, le=2**36)] = Field(
         default=2_000_000, description="Size of a message; of an all-to-all that of all that a host sends."
@@ -223,11 +219,12 @@ class SprayingConfig(QueueingsConfig):
         """Return when a load begins, after so many uplinks have failed."""
         return self.settle if failed else _LEAST_S
 
-    def failing(self, fabric: Fabric, count: int) -> FailureSchedule:
-        """Return that so many uplinks of the first leaf fail at once, for good."""
+    def failing(self, fabric: Fabric, count: int) -> FailureSchedule | None:
+        """Return that so many uplinks of the first leaf fail at once, for good; None: the run's own failures do."""
+        if self.failures and not count:
+            return None
         uplinks = fabric.uplinks_of(fabric.with_role(Role.LEAF)[0])[:count]
-        state = LinkState(rate_fraction=self.failed_rate) if self.failed_rate else LinkState(up=False)
-        return FailureSchedule.of([Failure(fabric.link_at[port], 0.0, math.inf, state) for port in uplinks])
+        return FailureSchedule.of([Failure(fabric.link_at[port], 0.0, math.inf) for port in uplinks])
 
     @property
     def controls_played(self) -> dict[str, str]:
