@@ -96,8 +96,8 @@ _CONTROLS = {
     Spreading.MESSAGES_CREDITS: Control.CREDITS,
     Spreading.MESSAGES_NSCC: Control.NSCC,
 }
-_PATHS = 32
-"""Of a sender that chooses them by marks."""
+_PATHS = 128
+"""Of a sender that chooses them by marks: htsim's."""
 _WORDS = {
     Spreading.ECMP: "ECMP, 1 flow",
     Spreading.ECMP_4: "ECMP, 4 flows",

@@ -19,6 +19,7 @@
 #include "messages.h"
 
 #define ANSWER_EVERY 4 /* 16 KiB, as EQDS in htsim. */
+#define CREDITS_EACH 2 /* One would be an answer per packet, which the other way's data would have to share its link with. */
 #define UDP_BYTES 28 /* IPv4 and UDP. */
 #define FRAME_BYTES 14 /* Ethernet, as the queues of the emulator count it. */
 #define MOST_BACKOFF 6
@@ -628,12 +629,13 @@ uint64_t port_pull(struct port *port, uint64_t now_ns)
 {
 	while (port->pulling && port->pull_ns <= now_ns) {
 		struct connection *it = port->pulling;
+		uint64_t count = least(it->wanted - it->given, CREDITS_EACH);
 
 		port->pulling = it->next_pull;
 		it->pulls = false;
-		it->given++;
-		it->counts.credits_given++;
-		port->pull_ns = most_of(port->pull_ns, now_ns - least(now_ns, port->frame_ns)) + port->frame_ns;
+		it->given += count;
+		it->counts.credits_given += count;
+		port->pull_ns = most_of(port->pull_ns, now_ns - least(now_ns, port->frame_ns)) + count * port->frame_ns;
 		answer(it, 0);
 		get_credits(it);
 	}
