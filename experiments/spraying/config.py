@@ -186,7 +186,7 @@ class SprayingConfig(QueueingsConfig):
         update = {"policy": spreading.policy, "hash_seed": (self.routing.hash_seed + self.seed) % 2**16}
         return self.routing.model_copy(update=update)
 
-    def marking_for(self, spreading: Spreading) -> Marking | None:
+    def marking_of(self, spreading: Spreading) -> Marking | None:
         """Return how switches mark: only for messages whose sender heeds marks."""
         return self.queues.marking if spreading is Spreading.MESSAGES_NSCC else None
 
