@@ -104,7 +104,7 @@ STUDY = Study[Spread, SprayingConfig](
             colour="{spreading}",
             panels="{queueing}, {failed}",
             labels=("", "of what NICs allow"),
-            looks=Looks(11.0, 3.2, percent_y=True, legend=5),
+            looks=Looks(13.0, 3.2, percent_y=True, legend=6),
         ),
     ),
 )
