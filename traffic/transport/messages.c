@@ -281,18 +281,24 @@ static bool waits(const struct connection *it)
 	return it->in_flight || it->lost || it->packed < it->written;
 }
 
-/* Ask for credits if the receiver has given all that it knows are wanted, and for news if none come. */
-static int wait_for_credits(struct connection *it)
+/* Ask for credits if the receiver has given all that it knows are wanted, and for news if none come. A window that was cut
+ * may be less than what is under way, of which nobody need answer the last packets. */
+static int wait_for_news(struct connection *it)
 {
 	uint64_t now_ns = it->port->now(it->port);
+	bool lacks_credits = it->port->options.control == CONTROL_CREDITS && it->credits >= it->said_wanted &&
+			     all_wanted(it) > it->said_wanted;
+	int error;
 
 	if (!waits(it))
 		return 0;
 	if (!it->deadline_ns)
 		due_at(it, now_ns + it->port->options.timeout_ns);
-	if (it->port->options.control != CONTROL_CREDITS || it->credits < it->said_wanted || all_wanted(it) <= it->said_wanted)
+	if (!lacks_credits && !it->was_cut)
 		return 0;
-	return send_probe(it, now_ns);
+	error = send_probe(it, now_ns);
+	it->was_cut = it->was_cut && error == -EAGAIN;
+	return error;
 }
 
 /* Returns 1 if a packet was sent, 0 if there is none that may be, or a negative errno. */
@@ -307,7 +313,7 @@ static int send_next(struct connection *it)
 	int error;
 
 	if (!sent || !may_send(it, sent->size))
-		return wait_for_credits(it);
+		return wait_for_news(it);
 	sent->path = path_of(it);
 	header.flags = (sent->last ? FLAG_LAST : 0) | (asks(it, sent) ? FLAG_ASKS : 0);
 	header.path = sent->path;
@@ -448,8 +454,10 @@ static void nscc_adapt(struct connection *it, double delay_ns, double payload)
 
 	if (it->first < it->adapt_number)
 		return;
-	if (it->trims_since || delay_ns > 4 * options->target_ns)
+	if (it->trims_since || delay_ns > 4 * options->target_ns) {
 		it->window = least(it->window, most_of(it->acknowledged - it->adapt_acknowledged, payload));
+		it->was_cut = true;
+	}
 	it->trims_since = 0;
 	it->adapt_number = it->next;
 	it->adapt_acknowledged = it->acknowledged;
@@ -484,6 +492,7 @@ static void nscc(struct connection *it, double bytes, uint64_t trip_ns, bool mar
 
 		it->window *= cut < .5 ? 1 - cut : .5;
 		it->cut_number = it->next;
+		it->was_cut = true;
 		it->undelayed = 0;
 	}
 	it->window = it->window < payload ? payload : it->window > most_bytes ? most_bytes : it->window;
