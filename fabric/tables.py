@@ -269,10 +269,18 @@ TABLES: dict[str, Table] = {
             ),
             "bytes_acked": Column("int64", "bytes", "bytes delivered, by what the peer has acknowledged", grows=True),
             "naks": Column(
-                "Int64", "count", "negative acknowledgements that came; empty without RDMA", absent=math.nan, grows=True
+                "Int64",
+                "count",
+                "negative acknowledgements that came, and of trimmed messages; empty with TCP",
+                absent=math.nan,
+                grows=True,
             ),
             "timeouts": Column(
-                "Int64", "count", "timeouts of acknowledgements; empty without RDMA", absent=math.nan, grows=True
+                "Int64",
+                "count",
+                "timeouts of acknowledgements, probes of messages; empty with TCP",
+                absent=math.nan,
+                grows=True,
             ),
             "cnps": Column(
                 "Int64",

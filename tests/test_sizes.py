@@ -22,6 +22,7 @@ LARGER = {
     ): "one per key of what users write or read",
     ("runs/config.py", "RunConfig"): "one per key of what users write or read",
     ("cluster/platform/responses.py", "JobBrief"): "one per key of what users write or read",
+    ("fabric/queueing/vl_abi.py", "PortOptions"): "one per member of the kernel's structure",
     ("fabric/queueing/vl_abi.py", "LaneStats"): "one per member of the kernel's structure",
     ("fabric/queueing/vl.py", "VlConfig"): "one per member of the kernel's structure",
     ("fabric/measure/census.py", "HostCount"): "one per count of a phase, as manifests have had them",

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from controllers.planning.policies import ADAPTIVE, ECMP, ENTROPY, ROUND_ROBIN, SPRAY, STATIC, Policy
 from controllers.routing import Repair, Routing
 from fabric.config import SizeBytes, TimeS
-from fabric.failures.schedule import Failure, FailureSchedule, LinkState
+from fabric.failures.schedule import Failure, FailureSchedule
 from fabric.model.identity import Role
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.marking import Marking
@@ -96,8 +96,8 @@ _CONTROLS = {
     Spreading.MESSAGES_CREDITS: Control.CREDITS,
     Spreading.MESSAGES_NSCC: Control.NSCC,
 }
-_PATHS = 32
-"""Of a sender that chooses them by marks."""
+_PATHS = 128
+"""Of a sender that chooses them by marks: htsim's."""
 _WORDS = {
     Spreading.ECMP: "ECMP, 1 flow",
     Spreading.ECMP_4: "ECMP, 4 flows",
@@ -155,10 +155,6 @@ class SprayingConfig(QueueingsConfig):
         default_factory=lambda: [0, 1],
         description="How many uplinks of the first leaf fail before messages are sent; each number is played.",
     )
-    failed_rate: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0,
-        description="What part of its rate an uplink that fails keeps; 0: it has no carrier, and none uses it.",
-    )
     loads: Choices[Load] = Field(default_factory=lambda: list(Load), description="What plays, each by itself.")
     message: Annotated[SizeBytes, Field(ge=1, le=2**36)] = Field(
         default=2_000_000, description="Size of a message; of an all-to-all that of all that a host sends."
@@ -190,7 +186,7 @@ class SprayingConfig(QueueingsConfig):
         update = {"policy": spreading.policy, "hash_seed": (self.routing.hash_seed + self.seed) % 2**16}
         return self.routing.model_copy(update=update)
 
-    def marking_for(self, spreading: Spreading) -> Marking | None:
+    def marking_of(self, spreading: Spreading) -> Marking | None:
         """Return how switches mark: only for messages whose sender heeds marks."""
         return self.queues.marking if spreading is Spreading.MESSAGES_NSCC else None
 
@@ -223,11 +219,12 @@ class SprayingConfig(QueueingsConfig):
         """Return when a load begins, after so many uplinks have failed."""
         return self.settle if failed else _LEAST_S
 
-    def failing(self, fabric: Fabric, count: int) -> FailureSchedule:
-        """Return that so many uplinks of the first leaf fail at once, for good."""
+    def failing(self, fabric: Fabric, count: int) -> FailureSchedule | None:
+        """Return that so many uplinks of the first leaf fail at once, for good; None: the run's own failures do."""
+        if self.failures and not count:
+            return None
         uplinks = fabric.uplinks_of(fabric.with_role(Role.LEAF)[0])[:count]
-        state = LinkState(rate_fraction=self.failed_rate) if self.failed_rate else LinkState(up=False)
-        return FailureSchedule.of([Failure(fabric.link_at[port], 0.0, math.inf, state) for port in uplinks])
+        return FailureSchedule.of([Failure(fabric.link_at[port], 0.0, math.inf) for port in uplinks])
 
     @property
     def controls_played(self) -> dict[str, str]:

@@ -38,7 +38,7 @@ def _play(session: Session, config: SprayingConfig, case: Spread) -> dict[str, f
     transport = case.spreading.transport(own.transport)
     session.use_routing(own.routing_of(case.spreading), case.spreading.value)
     session.use_transport(transport)
-    session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.marking_for(case.spreading))
+    session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.marking_of(case.spreading))
     session.use_queueing(case.queueing)
     stage, settle_s, failed = session.stage, own.settle_s(case.failed), own.failing(session.live.fabric, case.failed)
     if case.load.is_collective:
@@ -58,7 +58,7 @@ def _measure(played: Played[Spread, SprayingConfig]) -> dict[str, float]:
     return {
         "time_s": took_s,
         "p50_s": nearest_ranks((rows["ended_s"] - rows["started_s"]).to_numpy(), 50)[0],
-        **(played.packets(*(one.name for one in PACKETS)) | played.counted),
+        **(played.packets(*(one.name for one in PACKETS)) | dict(played.counted)),
         "of_bound_fraction": played.config.least_s(played.fabric, case.load) / took_s,
         **({} if case.failed else {UNEVEN.name: unevenness(played.fabric, played.session.table("ports"), whole_s)}),
     }
@@ -104,7 +104,7 @@ STUDY = Study[Spread, SprayingConfig](
             colour="{spreading}",
             panels="{queueing}, {failed}",
             labels=("", "of what NICs allow"),
-            looks=Looks(11.0, 3.2, percent_y=True, legend=5),
+            looks=Looks(13.0, 3.2, percent_y=True, legend=6),
         ),
     ),
 )

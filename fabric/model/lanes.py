@@ -505,11 +505,13 @@ def _only_lane(config: QueueConfig, queueing: Queueing) -> Lane:
 
 
 def _trimmed_lanes(config: QueueConfig) -> tuple[Lane, ...]:
-    """Return the lane of data, and that of control and of what is left of trimmed packets."""
+    """Return the lane of data, and that of control and of what is left of trimmed packets, whose limit is that of the
+    lane ``control``."""
     data = tuple(level for level in config.levels if level != ServiceLevel.CONTROL)
+    limit_bytes = config.lanes[CONTROL].limit if CONTROL in config.lanes else config.shared_limit
     return (
         Lane(TRIMMED, 1, 0.9, 1.0, config.shared_limit, data, None, config.marking),
-        Lane(CONTROL, 2, 0.1, 1.0, config.shared_limit, (ServiceLevel.CONTROL,)),
+        Lane(CONTROL, 2, 0.1, 1.0, limit_bytes, (ServiceLevel.CONTROL,)),
     )
 
 

@@ -40,7 +40,7 @@ class MessageConfig(Strict):
         ),
     )
     unsolicited: Annotated[SizeBytes, Field(ge=1, le=2**30)] = Field(
-        default=150_000,
+        default=200_000,
         description=(
             "How much a connection sends before there are credits, and the first window of `nscc`. Raise it for longer "
             "round trips or faster NICs."

@@ -19,6 +19,7 @@
 #include "messages.h"
 
 #define ANSWER_EVERY 4 /* 16 KiB, as EQDS in htsim. */
+#define CREDITS_EACH 2 /* One would be an answer per packet, which the other way's data would have to share its link with. */
 #define UDP_BYTES 28 /* IPv4 and UDP. */
 #define FRAME_BYTES 14 /* Ethernet, as the queues of the emulator count it. */
 #define MOST_BACKOFF 6
@@ -280,18 +281,24 @@ static bool waits(const struct connection *it)
 	return it->in_flight || it->lost || it->packed < it->written;
 }
 
-/* Ask for credits if the receiver has given all that it knows are wanted, and for news if none come. */
-static int wait_for_credits(struct connection *it)
+/* Ask for credits if the receiver has given all that it knows are wanted, and for news if none come. A window that was cut
+ * may be less than what is under way, of which nobody need answer the last packets. */
+static int wait_for_news(struct connection *it)
 {
 	uint64_t now_ns = it->port->now(it->port);
+	bool lacks_credits = it->port->options.control == CONTROL_CREDITS && it->credits >= it->said_wanted &&
+			     all_wanted(it) > it->said_wanted;
+	int error;
 
 	if (!waits(it))
 		return 0;
 	if (!it->deadline_ns)
 		due_at(it, now_ns + it->port->options.timeout_ns);
-	if (it->port->options.control != CONTROL_CREDITS || it->credits < it->said_wanted || all_wanted(it) <= it->said_wanted)
+	if (!lacks_credits && !it->was_cut)
 		return 0;
-	return send_probe(it, now_ns);
+	error = send_probe(it, now_ns);
+	it->was_cut = it->was_cut && error == -EAGAIN;
+	return error;
 }
 
 /* Returns 1 if a packet was sent, 0 if there is none that may be, or a negative errno. */
@@ -306,7 +313,7 @@ static int send_next(struct connection *it)
 	int error;
 
 	if (!sent || !may_send(it, sent->size))
-		return wait_for_credits(it);
+		return wait_for_news(it);
 	sent->path = path_of(it);
 	header.flags = (sent->last ? FLAG_LAST : 0) | (asks(it, sent) ? FLAG_ASKS : 0);
 	header.path = sent->path;
@@ -447,8 +454,10 @@ static void nscc_adapt(struct connection *it, double delay_ns, double payload)
 
 	if (it->first < it->adapt_number)
 		return;
-	if (it->trims_since || delay_ns > 4 * options->target_ns)
+	if (it->trims_since || delay_ns > 4 * options->target_ns) {
 		it->window = least(it->window, most_of(it->acknowledged - it->adapt_acknowledged, payload));
+		it->was_cut = true;
+	}
 	it->trims_since = 0;
 	it->adapt_number = it->next;
 	it->adapt_acknowledged = it->acknowledged;
@@ -483,6 +492,7 @@ static void nscc(struct connection *it, double bytes, uint64_t trip_ns, bool mar
 
 		it->window *= cut < .5 ? 1 - cut : .5;
 		it->cut_number = it->next;
+		it->was_cut = true;
 		it->undelayed = 0;
 	}
 	it->window = it->window < payload ? payload : it->window > most_bytes ? most_bytes : it->window;
@@ -628,12 +638,13 @@ uint64_t port_pull(struct port *port, uint64_t now_ns)
 {
 	while (port->pulling && port->pull_ns <= now_ns) {
 		struct connection *it = port->pulling;
+		uint64_t count = least(it->wanted - it->given, CREDITS_EACH);
 
 		port->pulling = it->next_pull;
 		it->pulls = false;
-		it->given++;
-		it->counts.credits_given++;
-		port->pull_ns = most_of(port->pull_ns, now_ns - least(now_ns, port->frame_ns)) + port->frame_ns;
+		it->given += count;
+		it->counts.credits_given += count;
+		port->pull_ns = most_of(port->pull_ns, now_ns - least(now_ns, port->frame_ns)) + count * port->frame_ns;
 		answer(it, 0);
 		get_credits(it);
 	}

@@ -75,7 +75,7 @@ struct connection {
 	uint16_t peer_port;
 	uint32_t ring_bytes, room_bytes;
 	char *outward, *inward;
-	bool ended, is_ready, pulls;
+	bool ended, is_ready, pulls, was_cut;
 	struct connection *next_ready, *next_pull;
 	struct counts counts;
 	/* Outward: bytes that the program has sent, those in packets, those acknowledged; packets. */

@@ -51,7 +51,7 @@ HANDLE, NUMBER, SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32
 _PIECES = ctypes.POINTER(_Piece)
 
 
-def library(path: str, own: Sequence[tuple[str, object, list[object]]]) -> ctypes.CDLL:
+def library(path: str, own: Sequence[tuple[str, object, Sequence[object]]]) -> ctypes.CDLL:
     """Return a library with the functions that all have, and its ``own``: names, without ``fabric_``, answers and
     arguments."""
     found = ctypes.CDLL(path, use_errno=True)

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator
 
 from fabric.model.identity import ends_of_link
-from fabric.model.lanes import LOSSLESS, SHARED, Queueing
+from fabric.model.lanes import LOSSLESS, SHARED, TRIMMED, Queueing
 from fabric.records.palette import FAILURE, GREY, INK
 from fabric.report.figures import topology
 from fabric.report.figures.data import (
@@ -177,7 +177,11 @@ def _add_fraction_axis(panel: Axes, rate_bps: float, named: bool) -> None:
 def _add_legend(body: SubFigure, panels: list[tuple[Phase, Rates]], shares: bool) -> None:
     names = {name for _, rates in panels for name in rates.by_name_bps}
     ordered = [name for name in LEVEL_ORDER if name in names] + sorted(names - set(LEVEL_ORDER))
-    labels = {SHARED: "shared (one queue for all)", LOSSLESS: "lossless (one lane for all)"}
+    labels = {
+        SHARED: "shared (one queue for all)",
+        LOSSLESS: "lossless (one lane for all)",
+        TRIMMED: "trimmed (all data)",
+    }
     handles = [Line2D([], [], color=level_colour(name), label=labels.get(name, name)) for name in ordered]
     if shares:
         handles.append(Line2D([], [], color=GREY, linestyle="", marker="|", markersize=11, markeredgewidth=4,

@@ -152,7 +152,7 @@ def test_usage_of_exec_ends_with_the_program() -> None:
         (
             "shell a --queueing zzz",
             "fabric shell: error: argument --queueing: unknown value 'zzz'; choose from shared, lanes, lossless, "
-            "lossless_lanes",
+            "lossless_lanes, trimmed",
         ),
         ("path T A", "fabric path: error: the following arguments are required: HOST_B"),
     ],

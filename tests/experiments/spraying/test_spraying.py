@@ -9,7 +9,7 @@ import pytest
 from experiments.spraying.config import Load, SprayingConfig, Spreading
 from experiments.spraying.study import Spread
 from fabric.errors import ConfigError
-from fabric.failures.schedule import LinkState
+from fabric.failures.schedule import FailureSchedule, LinkState
 from fabric.model.lanes import Queueing
 from runs.registry import resolve
 from topologies.load import load_fabric
@@ -104,7 +104,11 @@ def test_messages_have_their_control_and_all_else_what_the_run_has() -> None:
     assert nscc.messages.paths > kinds[Spreading.MESSAGES].messages.paths == 1, "switches spray, or the sender does"
 
 
-def test_an_uplink_that_fails_keeps_what_part_of_its_rate_is_asked_for() -> None:
-    (down,), (slow,) = (config(f"failed_rate={part}").failing(FABRIC, 1).events for part in (0, 0.5))
+def test_where_no_uplink_fails_the_runs_own_failures_do() -> None:
+    slow = config("failures=[{link: 'z0l00:3', at: 0 s, rate: 0.5}]")
+    assert slow.failing(FABRIC, 0) is None
+    schedule = config().failing(FABRIC, 1)
+    assert schedule is not None
+    (down,) = schedule.events
     assert down.state == LinkState(up=False)
-    assert slow.state == LinkState(rate_fraction=0.5)
+    assert config().failing(FABRIC, 0) == FailureSchedule()

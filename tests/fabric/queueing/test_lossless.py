@@ -10,6 +10,7 @@ from fabric.errors import UsageError
 from fabric.model.lanes import (
     DATA_LEVELS,
     SERVICE_LEVELS,
+    TRIMMED_BYTES,
     Acknowledgements,
     FlowControl,
     InputBuffer,
@@ -88,6 +89,19 @@ def test_in_lanes_each_kind_waits_apart_and_control_goes_first() -> None:
     assert [entry.lane for entry in made.high] == [control]
     assert control not in {entry.lane for entry in made.low}
     assert made.default_lane == made.lane_of_dscp[ServiceLevel.OTHER.dscp]
+
+
+def test_only_a_switch_trims_and_what_is_left_has_a_lane_ahead_of_all_data() -> None:
+    plan = plan_lanes(QueueConfig(shared_limit=100_000), Queueing.TRIMMED)
+    host, switch = (lossless.vl_port(plan, 200_000_000_000, 1000, marks=marks) for marks in (False, True))
+    assert (host.trim_bytes, switch.trim_bytes, switch.trim_dscp) == (0, TRIMMED_BYTES, ServiceLevel.CONTROL.dscp)
+    assert switch.flow_control is host.flow_control is vl.FlowControlMode.LOSSY
+    data, control = (lossless.vl_number(plan.lane_of(level)) for level in (ServiceLevel.NCCL, ServiceLevel.CONTROL))
+    assert {lossless.vl_number(plan.lane_of(level)) for level in DATA_LEVELS} == {data} != {control}
+    assert switch.high == [vl.ArbitrationEntry(control, 1)]
+    assert (switch.buffers[data].limit_bytes, switch.buffers[control].limit_bytes) == (100_000, 256 * 1024)
+    assert host.buffers[data].limit_bytes > 2**29, "a NIC drops none of its host's own frames"
+    assert vl.options(switch) != vl.options(host), "both can be told to the kernel"
 
 
 def test_acknowledgements_go_ahead_of_data_where_the_config_says_so() -> None:

@@ -40,16 +40,13 @@ class Network(ctypes.Structure):
     )
 
 
+COUNTED = ("received", "sent", "packets", "resent", "late", "duplicates", "trimmed", "timeouts")
+
+
 class Outcome(ctypes.Structure):
     """``struct outcome``."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_uint64)
-        for name in (
-            *("ended_ns", "wrong_at", "received", "sent", "packets"),
-            *("resent", "late", "duplicates", "trimmed", "timeouts"),
-        )
-    )
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("ended_ns", "wrong_at", *COUNTED))
 
 
 Play = Callable[[Network], Any]
@@ -159,7 +156,7 @@ def all_arrive(play: Play, seeds: range) -> Outcome:
     for seed in seeds:
         outcome = play(drawn(seed))
         assert has_arrived(outcome), f"seed {seed}: {outcome.received} of {outcome.sent} B, wrong at {outcome.wrong_at}"
-        for name, _ in Outcome._fields_:
+        for name in COUNTED:
             setattr(sums, name, getattr(sums, name) + getattr(outcome, name))
     return sums
 
@@ -172,4 +169,4 @@ def test_every_message_arrives_whole_and_once(play: Play) -> None:
 @pytest.mark.soak
 def test_every_message_arrives_whole_and_once_a_thousand_times(play: Play) -> None:
     sums = all_arrive(play, range(1000))
-    print({name: getattr(sums, name) for name, _ in Outcome._fields_})
+    print({name: getattr(sums, name) for name in COUNTED})
