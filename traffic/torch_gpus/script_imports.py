@@ -29,6 +29,7 @@ def import_those_of(words: Sequence[str]) -> bool:
     if path is None:
         return False
     names = list(imported_by(path.read_text(errors="replace")))
+    sys.argv = [str(path), *words[2 if words[0] == "-m" else 1 :]]  # Some modules keep it as they are imported.
     sys.path.insert(0, str(Path.cwd() if words[0] == "-m" else path.parent))
     with _watched() as looked_for:
         for name in names:

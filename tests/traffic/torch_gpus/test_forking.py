@@ -101,3 +101,9 @@ def test_what_scripts_import_is_imported_once_unless_ranks_would_differ(
         assert len(said) == (2 if imported_by_ranks else 1), said
         rank = said[-1].split()[-1]
         assert not imported_by_ranks or said[0] == f"imported by {rank}"
+
+
+def test_what_is_imported_sees_the_arguments_of_the_script(tmp_path: Path) -> None:
+    (tmp_path / "arguments.py").write_text("import sys\ndef given(words=sys.argv[1:]):\n    print(words)\n")
+    assert ends(tmp_path, {"script": "import arguments\narguments.given()\n"}, script="-x") == [0]
+    assert (tmp_path / "script.out").read_text() == "['-x']\n"
