@@ -213,7 +213,7 @@ class _OutputHeldBack:
             os.dup2(file, number)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         for number, (own, _) in self._kept.items():
