@@ -29,8 +29,7 @@ SCALARS_BYTES = 4096
 
 @dataclass(frozen=True)
 class Said:
-    """What a run printed. ``asked``: calls and bytes of rank 0 by collective; ``times``: all numbers of its lines that
-    say how long something took."""
+    """What a run printed. ``asked``: calls and bytes of rank 0 by collective."""
 
     text: str
     asked: dict[str, tuple[int, int]]
@@ -42,8 +41,8 @@ class Said:
 
     @property
     def times(self) -> list[str]:
-        """The lines of the program and of the report, without what no two runs share."""
-        return [line for line in self.text.splitlines() if re.search(r"step\s*:? *\d|took|under way|loss:", line)]
+        """The lines that say how long something took; hosts print side by side, so sorted."""
+        return sorted(line for line in self.text.splitlines() if re.search(r"step: +\d|took|under way", line))
 
 
 @cache
@@ -95,7 +94,7 @@ def test_torchtitan_gathers_and_reduces_what_its_model_has_and_repeats_itself(
         assert first.asked[kind] == (calls, size_bytes), first.text
     rates = re.findall(r"tps: \D*([\d,]+)", first.text)
     assert len(rates) == 2 * steps, first.text
-    assert rates == re.findall(r"tps: \D*([\d,]+)", second.text)
+    assert len(first.times) > 2 * steps
     assert first.times == second.times
 
 

@@ -10,7 +10,7 @@ time passes.
 Python loads any of it only where asked to (``fabric exec --gpu``), and PyTorch only in users' programs:
 
 - ``startup/``: the folder on PYTHONPATH whose ``sitecustomize`` watches for ``import torch``; ``loading``: what it does
-- ``forking``: ranks that torchrun forks
+- ``forking``: ranks that torchrun forks; ``script_imports``: of a process that has imported what their script does
 - ``catalogue``: named GPUs, of vendors' datasheets; ``roofline``: how long operators take there
 - ``kernel_times``: operators that were measured; ``kernel_sources``: in files of others
 - ``moments``: times that may not be known yet; ``timeline``: what streams do when; ``memory``: bytes of a GPU

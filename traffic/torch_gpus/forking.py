@@ -16,11 +16,12 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 _LAUNCHERS = ("torchrun", "accelerate", "torch.distributed.run", "torch.distributed.launch")
 _WORD = 4
 _FDS = 3
+_IMPORTED = b"y"
 _ENDED = 1
 """What a Python ends with after an error."""
 
@@ -140,6 +141,7 @@ def _be_parent(control: socket.socket) -> NoReturn:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     ends: dict[int, int] = {}
+    has_imported = False
     while True:
         ready, _, _ = select.select([control, woken], [], [])
         if woken in ready:
@@ -147,17 +149,88 @@ def _be_parent(control: socket.socket) -> NoReturn:
             _tell_ends(ends)
         if control in ready:
             try:
-                _start_one(control, ends)
+                asked = _Asked.received(control)
             except EOFError:
                 os._exit(0)
+            if not has_imported:
+                has_imported = True
+                _import_as(control, asked)
+            _start_one(control, asked, ends)
 
 
-def _start_one(control: socket.socket, ends: dict[int, int]) -> None:
-    size, numbers, _, _ = socket.recv_fds(control, _WORD, _FDS)
-    if not size:
-        raise EOFError
-    words, env, directory = json.loads(_read(control, int.from_bytes(size, "big")))
-    out, err, told = array.array("i", numbers)
+class _Asked(NamedTuple):
+    """A rank that is to be started. ``files``: for its stdout, its stderr, and to say how it ended."""
+
+    words: list[str]
+    env: dict[str, str]
+    directory: str
+    files: tuple[int, int, int]
+
+    @classmethod
+    def received(cls, control: socket.socket) -> _Asked:
+        """Return what was asked for. Raises EOFError if nobody can ask any more."""
+        size, numbers, _, _ = socket.recv_fds(control, _WORD, _FDS)
+        if not size:
+            raise EOFError
+        words, env, directory = json.loads(_read(control, int.from_bytes(size, "big")))
+        out, err, told = array.array("i", numbers)
+        return cls(words, env, directory, (out, err, told))
+
+
+def _import_as(control: socket.socket, asked: _Asked) -> None:
+    """Go on as a child that has imported what the ranks' script will, if that can be forked; as it is otherwise."""
+    from traffic.torch_gpus.script_imports import forks_well, import_those_of
+
+    said, say = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(said)
+        os.chdir(asked.directory)
+        with _OutputHeldBack() as output:
+            fits = import_those_of(asked.words) and forks_well()
+        if not fits:
+            os._exit(0)
+        output.write()
+        os.write(say, _IMPORTED)
+        os.close(say)
+        return
+    os.close(say)
+    if os.read(said, 1) == _IMPORTED:
+        control.close()
+        for number in asked.files:
+            os.close(number)
+        os.waitpid(child, 0)
+        os._exit(0)
+    os.close(said)
+    os.waitpid(child, 0)
+
+
+class _OutputHeldBack:
+    """Keeps what this process writes to its stdout and stderr, as a context; then that can be written."""
+
+    def __enter__(self) -> _OutputHeldBack:
+        self._kept = {number: (os.dup(number), os.memfd_create("imports")) for number in (1, 2)}
+        for number, (_, file) in self._kept.items():
+            os.dup2(file, number)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number, (own, _) in self._kept.items():
+            os.dup2(own, number)
+            os.close(own)
+
+    def write(self) -> None:
+        """Write it."""
+        for number, (_, file) in self._kept.items():
+            with os.fdopen(file, "rb") as text:
+                text.seek(0)
+                while left := text.read(1 << 16):
+                    os.write(number, left)
+
+
+def _start_one(control: socket.socket, asked: _Asked, ends: dict[int, int]) -> None:
+    words, env, directory, (out, err, told) = asked
     # We ignore these: one that comes as soon as there is a rank is held until that does not.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     if (pid := os.fork()) == 0:

@@ -71,7 +71,7 @@ def _install() -> None:
     machine = Machine.from_environment()
     Here.router = Router.from_environment(os.environ)
     install(machine, os.environ.get(VALUES) == NAN)
-    atexit.register(lambda: _tell(words_of(machine, os.environ.get("RANK", "0"))))
+    atexit.register(lambda: _tell(words_of(machine, os.environ.get("RANK", "0"), Here.communications)))
     if is_launcher(sys.orig_argv):
         fork_ranks()
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from traffic.torch_gpus.catalogue import Gpu, gpu_named
-from traffic.torch_gpus.communications import Communications
 from traffic.torch_gpus.kernel_times import Kernel, KernelTimes
 from traffic.torch_gpus.memory import Memory
 from traffic.torch_gpus.moments import Moment
@@ -54,7 +53,7 @@ class _Current(threading.local):
 class Machine:
     """GPUs of one kind. ``times``: of operators that were measured. ``by_operator``: how long operators have taken, in
     ns, by name; ``by_bytes``: those of them without a formula of FLOP; ``measured``: those that ``times`` has;
-    ``not_measured``: how many it has not, by name; ``communications``: what ``nccl`` was asked for."""
+    ``not_measured``: how many it has not, by name."""
 
     def __init__(
         self, gpu: Gpu, count: int, clock: Clock = time.monotonic_ns, times: KernelTimes | None = None
@@ -67,7 +66,6 @@ class Machine:
         self.measured: Counter[str] = Counter()
         self.not_measured: Counter[str] = Counter()
         self.operators = 0
-        self.communications = Communications()
         self._current = _Current()
         self._get_device: Callable[[], int] = lambda: self._current.device
         self._set_device: Callable[[int], None] = lambda number: setattr(self._current, "device", number)

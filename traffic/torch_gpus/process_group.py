@@ -46,7 +46,7 @@ class GpuOperation(Operation):
             now_ns = time.monotonic_ns()
             self.ended.is_at(now_ns, error)
             if self.kinds and self._began_ns is not None:
-                Here.machine.communications.took(self.kinds[0], now_ns - self._began_ns)
+                Here.communications.took(self.kinds[0], now_ns - self._began_ns)
         super().end(error)
 
 
@@ -188,7 +188,7 @@ class ProcessGroupNCCL(FabricProcessGroup):
     def _count(self, operation: Operation, kind: str, size_bytes: int) -> None:
         if isinstance(operation, GpuOperation):
             operation.kinds.append(kind)
-            Here.machine.communications.called(kind, size_bytes)
+            Here.communications.called(kind, size_bytes)
 
     def _work(self, operation: Operation, tensors: list[Tensor], source: int = -1) -> FabricWork:
         if isinstance(operation, GpuOperation):

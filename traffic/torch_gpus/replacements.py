@@ -152,7 +152,8 @@ def _attention(real: Callable[..., Any]) -> Callable[..., Any]:
             times = query.shape[-3] // key.shape[-3]
             key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
         how = asked.dropout_p, asked.is_causal
-        if asked.attn_mask is None and query.dtype in _FLASH_TYPES:
+        is_flash = query.dtype in _FLASH_TYPES and query.shape[-1] == value.shape[-1]
+        if asked.attn_mask is None and is_flash:
             return aten._scaled_dot_product_flash_attention(query, key, value, *how, scale=asked.scale)[0]
         mask = _mask(asked.attn_mask, query, key)
         needs_grad = torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value))

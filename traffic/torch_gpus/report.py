@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fabric.units import format_size
+from traffic.torch_gpus.communications import Communications
 from traffic.torch_gpus.machine import Machine
 
 _MOST_NAMED = 3
 
 
-def words_of(machine: Machine, rank: str) -> Iterator[str]:
+def words_of(machine: Machine, rank: str, communications: Communications) -> Iterator[str]:
     """Yield what a rank's operators took, in sentences; nothing if it had none."""
     total_ns = sum(machine.by_operator.values())
     if not total_ns:
@@ -25,7 +26,7 @@ def words_of(machine: Machine, rank: str) -> Iterator[str]:
     )
     longest = machine.by_operator.most_common(_MOST_NAMED)
     yield "  longest: " + ", ".join(f"{name} {length_ns / total_ns:.1%}" for name, length_ns in longest)
-    for kind, one in machine.communications.by_kind().items():
+    for kind, one in communications.by_kind().items():
         yield f"  {kind}: {one.calls} of together {one.size_bytes} B, {one.busy_ns / 1e6:.3f} ms under way"
     if machine.times is not None:
         missing = machine.not_measured

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from traffic.torch_gpus.communications import Communications
 from traffic.torch_gpus.machine import Machine
 from traffic.torch_gpus.moments import Moment
 from traffic.torch_gpus.router import Router
@@ -19,6 +20,8 @@ class Here:
     machine: Machine
     answers_reads = False
     """Whether a read of a value gives nan, 0 or False in place of an error."""
+    communications = Communications()
+    """What ``nccl`` was asked for."""
     router: Router | None = None
     """Chooses tokens' experts; None: nobody does."""
 

@@ -137,6 +137,8 @@ def training() -> None:
             assert x.dtype == torch.float16
             parts = x.view(1, 8, 2, 32).transpose(1, 2)
             mixed = nn.functional.scaled_dot_product_attention(parts, parts, parts, is_causal=True)
+            narrow = nn.functional.scaled_dot_product_attention(parts, parts, parts[..., :16], is_causal=True)
+            assert narrow.shape[-1] == 16, "values narrower than keys, as DeepSeek's"
         scaler.scale(mixed.float().sum()).backward()
         scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(layers.parameters(), 1.0)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from traffic.torch_gpus.forking import is_launcher, script_words
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +42,7 @@ def ends(folder: Path, scripts: dict[str, str], **arguments: str) -> list[int | 
     around = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, env=around, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    found: list[int | None] = json.loads(done.stdout)
+    found: list[int | None] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -76,3 +78,32 @@ def test_how_a_rank_ends_is_told(tmp_path: Path) -> None:
     assert ends(tmp_path, scripts, ended="until ended") == [7, 1, 1, None, -15]
     assert (tmp_path / "text.out").read_text() == "gone\n"
     assert "ValueError: told" in (tmp_path / "error.out").read_text()
+
+
+@pytest.mark.parametrize(
+    ("also", "imported_by_ranks"),
+    [
+        ("", False),
+        ("import os\nos.environ.get('LOCAL_RANK', 0)\n", True),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", True),
+        ("raise ImportError('not now')\n", True),
+    ],
+)
+def test_what_scripts_import_is_imported_once_unless_ranks_would_differ(
+    tmp_path: Path, also: str, imported_by_ranks: bool
+) -> None:
+    (tmp_path / "heavy.py").write_text(f"import os\nprint('imported by', os.getpid(), flush=True)\n{also}")
+    text = "import os\ntry:\n    import heavy\nexcept ImportError:\n    pass\nprint('rank', os.getpid())\n"
+    text = f"import heavy\n{text}" if "raise" not in also else text
+    assert ends(tmp_path, {"one": text, "two": text}) == [0, 0]
+    for name in ("one", "two"):
+        said = (tmp_path / f"{name}.out").read_text().splitlines()
+        assert len(said) == (2 if imported_by_ranks else 1), said
+        rank = said[-1].split()[-1]
+        assert not imported_by_ranks or said[0] == f"imported by {rank}"
+
+
+def test_what_is_imported_sees_the_arguments_of_the_script(tmp_path: Path) -> None:
+    (tmp_path / "arguments.py").write_text("import sys\ndef given(words=sys.argv[1:]):\n    print(words)\n")
+    assert ends(tmp_path, {"script": "import arguments\narguments.given()\n"}, script="-x") == [0]
+    assert (tmp_path / "script.out").read_text() == "['-x']\n"

@@ -11,6 +11,7 @@ import pytest
 
 from fabric.errors import ConfigError
 from traffic.torch_gpus.catalogue import LAUNCH_NS, gpu_named
+from traffic.torch_gpus.communications import Communications
 from traffic.torch_gpus.kernel_sources import kernel_times_in
 from traffic.torch_gpus.kernel_times import Kernel, KernelTimes
 from traffic.torch_gpus.machine import Machine
@@ -109,6 +110,6 @@ def test_a_measured_operator_takes_its_time_and_what_has_none_is_said_by_count_a
     machine.play("mm", Work(flop=1, type="bf16"), 0, PRODUCT)
     machine.play("mm", Work(memory_bytes=(10**6 - LAUNCH_NS) * 3350), 0, Kernel("mm", ((2, 2),), "bf16"))
     machine.play("add", Work(memory_bytes=(10**6 - LAUNCH_NS) * 3350), 0, Kernel("add", ((2, 2),), "bf16"))
-    said = " ".join(words_of(machine, "0"))
+    said = " ".join(words_of(machine, "0", Communications()))
     assert "3 operators took 4.000 ms;" in said
     assert "measured: 1 operators, 50.0% of the time; not in the table: 2, most often mm 1, add 1" in said

@@ -6,6 +6,7 @@ import pytest
 
 from fabric.errors import UsageError
 from traffic.torch_gpus.catalogue import LAUNCH_NS, gpu_named
+from traffic.torch_gpus.communications import Communications
 from traffic.torch_gpus.machine import Machine
 from traffic.torch_gpus.memory import DoesNotFitError, Memory
 from traffic.torch_gpus.report import words_of
@@ -55,11 +56,11 @@ def test_memory_is_taken_in_blocks_and_refused_where_it_does_not_fit() -> None:
 
 def test_the_share_of_time_that_bytes_alone_say_is_told() -> None:
     machine = Machine(H100, 1, clock=lambda: 0)
-    assert not list(words_of(machine, "0"))
+    assert not list(words_of(machine, "0", Communications()))
     machine.play("mm", Work(flop=3 * (10**6 - LAUNCH_NS) * 989_400, type="bf16"), 0)
     machine.play("add", Work(memory_bytes=(10**6 - LAUNCH_NS) * 3350), 0)
     machine.devices[0].memory.allocate(3 << 20)
-    said = " ".join(words_of(machine, "0"))
+    said = " ".join(words_of(machine, "0", Communications()))
     assert "2 operators took 3.998 ms" in said
     assert "25.0% of the time is of operators by their bytes alone" in said
     assert "3 MiB" in said
@@ -67,12 +68,12 @@ def test_the_share_of_time_that_bytes_alone_say_is_told() -> None:
 
 
 def test_what_nccl_was_asked_for_is_told_by_kind() -> None:
-    machine = Machine(H100, 1, clock=lambda: 0)
+    machine, asked = Machine(H100, 1, clock=lambda: 0), Communications()
     machine.play("mm", Work(flop=1), 0)
     for kind, size_bytes, busy_ns in (("all_gather", 512, 1_000_000), ("send", 8, 0), ("all_gather", 1024, 500_000)):
-        machine.communications.called(kind, size_bytes)
-        machine.communications.took(kind, busy_ns)
-    assert list(words_of(machine, "0"))[2:] == [
+        asked.called(kind, size_bytes)
+        asked.took(kind, busy_ns)
+    assert list(words_of(machine, "0", asked))[2:] == [
         "  all_gather: 2 of together 1536 B, 1.500 ms under way", "  send: 1 of together 8 B, 0.000 ms under way",
     ]  # fmt: skip
 
