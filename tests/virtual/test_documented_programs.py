@@ -31,7 +31,7 @@ HOROVOD_SOURCE = "horovod==0.28.1"
 HOROVOD = Library(
     "horovod", "Horovod", (), programs=("c++", "make"),
     wheels=(
-        "torch==2.13.0", "numpy==2.4.6", "cloudpickle", "psutil", "pyyaml", "packaging", "setuptools==69.5.1", "wheel",
+        "torch==2.13.0", "numpy==2.4.6", "cloudpickle", "psutil", "pyyaml", "packaging", "setuptools==80.9.0", "wheel",
         "cmake==3.31.6",
     ),
 )  # fmt: skip
