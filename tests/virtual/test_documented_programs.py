@@ -72,8 +72,9 @@ def test_oneccl_adds_up_at_the_rate_of_the_link(command: VirtualCommand, how: di
     steps = re.findall(r"step (\d): ([\d.]+) ms, .* (\d+) wrong", said)
     assert [(step, wrong) for step, _, wrong in steps] == [(str(step), "0") for step in range(4)]
     ideal_ms = 2**24 * 8 / LEAST_RATE_BPS * 1e3
-    assert all(float(took_ms) / ideal_ms > 0.999 for _, took_ms, _ in steps)
-    assert float(steps[-1][1]) / ideal_ms < 1.02, "windows have opened by then"
+    took = [float(took_ms) / ideal_ms for _, took_ms, _ in steps]
+    assert min(took) > 0.995, "the first rank says it, and may leave the barrier later than the other"
+    assert took[-1] < 1.02, "windows have opened by then"
 
 
 def built_horovod(home: Path) -> Path:
