@@ -73,7 +73,7 @@ def test_oneccl_adds_up_at_the_rate_of_the_link(command: VirtualCommand, how: di
     assert [(step, wrong) for step, _, wrong in steps] == [(str(step), "0") for step in range(4)]
     ideal_ms = 2**24 * 8 / LEAST_RATE_BPS * 1e3
     took = [float(took_ms) / ideal_ms for _, took_ms, _ in steps]
-    assert min(took) > 0.995, "the first rank says it, and may leave the barrier later than the other"
+    assert min(took) > 0.99, "the first rank says it, and may leave the barrier some us after the other"
     assert took[-1] < 1.02, "windows have opened by then"
 
 
@@ -93,7 +93,7 @@ def built_horovod(home: Path) -> Path:
     subprocess.run([*pip, *fetch], env=surroundings, check=True, timeout=BUILD_TIMEOUT_S)
     (archive,) = sources.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
-        packed.extractall(sources, filter="data")
+        packed.extractall(sources)
     (settings,) = sources.glob("*/CMakeLists.txt")
     text, count = re.subn(r"set\(CMAKE_CXX_STANDARD \d+\)", "set(CMAKE_CXX_STANDARD 17)", settings.read_text())
     assert count == 1, "PyTorch's headers need C++17"
