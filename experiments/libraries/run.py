@@ -60,8 +60,8 @@ def _of(session: Session, config: LibrariesConfig, library: Library, hosts: Sequ
     home = library.home()
     if home is None:
         raise TrafficError(
-            f"{library.name}: is not there any more; programs in virtual time see nothing of this machine's /tmp and /run: "
-            "install it elsewhere"
+            f"{library.name}: is not there any more; programs in virtual time see nothing of this machine's /tmp and "
+            "/run: install it elsewhere"
         )
     words = library.command(home, config, len(hosts))
     program = ProgramConfig(command=shlex.join(words))
