@@ -96,7 +96,7 @@ def built_horovod(home: Path) -> Path:
         packed.extractall(sources)
     (settings,) = sources.glob("*/CMakeLists.txt")
     text, count = re.subn(r"set\(CMAKE_CXX_STANDARD \d+\)", "set(CMAKE_CXX_STANDARD 17)", settings.read_text())
-    assert count == 1, "PyTorch's headers need C++17"
+    assert count, "PyTorch's headers need C++17"
     settings.write_text(text)
     build = ["install", "-q", "--no-deps", "--no-build-isolation", str(settings.parent)]
     subprocess.run([*pip, *build], env=surroundings, check=True, timeout=BUILD_TIMEOUT_S)
