@@ -59,7 +59,10 @@ def _of(session: Session, config: LibrariesConfig, library: Library, hosts: Sequ
     """Play a library, and return what its program has printed. Raises TrafficError if it failed, or said nothing."""
     home = library.home()
     if home is None:
-        raise TrafficError(f"{library.name}: is not installed any more")
+        raise TrafficError(
+            f"{library.name}: is not there any more; programs in virtual time see nothing of this machine's /tmp and "
+            "/run: install it elsewhere"
+        )
     words = library.command(home, config, len(hosts))
     program = ProgramConfig(command=shlex.join(words))
     job = EndingProgramJob(session.stage, program, hosts, ServiceLevel.OTHER, library.name)

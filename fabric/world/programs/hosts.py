@@ -89,7 +89,7 @@ def describe_nics(rates: Iterable[tuple[str, str, int]]) -> None:
 def build() -> None:
     """Build what hosts are furnished with in virtual time, before a guest starts: a compiler in one would draw at
     random and give the first run other figures. Without a compiler nothing is built: :func:`provide` raises."""
-    with suppress(EmulationError):
+    with suppress(EmulationError, OSError, subprocess.SubprocessError):
         _enters_hosts()
         seeded_random()
 
