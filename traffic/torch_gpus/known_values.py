@@ -128,7 +128,7 @@ def _choose(out: Any, scores: Any, top: int, dim: int = -1, *_: Any) -> None:
     """Let indices of the highest scores of each token have values that are drawn, if they are."""
     if Here.router is None or dim not in (-1, scores.dim() - 1) or not is_small(out[1].dtype, out[1].numel()):
         return
-    give(out[1], Here.router.chosen(scores, top))
+    give(out[1], torch.from_numpy(Here.router.chosen(scores.shape, top)))
 
 
 def _carried_out(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from traffic.torch_gpus.variables import ROUTER, seed_and_skew
 from traffic.work.generators.routing import RoutingRule
@@ -30,9 +30,8 @@ class Router:
         seed, skew = seed_and_skew(environment[ROUTER])
         return cls(seed, skew, int(environment.get("RANK", "0")))
 
-    def chosen(self, scores: Any, top: int) -> torch.Tensor:
-        """Return the experts of tokens by their scores' shape, (..., experts)."""
-        *rows, experts = scores.shape
-        tokens = math.prod(rows)
+    def chosen(self, shape: Sequence[int], top: int) -> npt.NDArray[np.intp]:
+        """Return the experts of tokens by their scores' shape, (..., experts), as (..., top)."""
+        *rows, experts = shape
         rule = RoutingRule(experts, top, 1, 1, seed=self.seed, skew=self.skew)
-        return torch.from_numpy(rule.chosen(self.rank, tokens)).contiguous().reshape(*rows, top)
+        return np.ascontiguousarray(rule.chosen(self.rank, math.prod(rows))).reshape(*rows, top)

@@ -25,11 +25,11 @@ _OF_A_RANK = frozenset(
 def import_those_of(words: Sequence[str]) -> bool:
     """Import what a script (or ``-m`` and module) imports at its top, as far as that is there; return whether that
     looked for none of the variables by which ranks differ, which a rank sets later."""
-    path = _source(words)
+    sys.argv = list(words[1:] if words[0] == "-m" else words)  # Some modules keep it as they are imported.
+    path = _source(words)  # Which imports the package of a module.
     if path is None:
         return False
     names = list(imported_by(path.read_text(errors="replace")))
-    sys.argv = [str(path), *words[2 if words[0] == "-m" else 1 :]]  # Some modules keep it as they are imported.
     sys.path.insert(0, str(Path.cwd() if words[0] == "-m" else path.parent))
     with _watched() as looked_for:
         for name in names:
