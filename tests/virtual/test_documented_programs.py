@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from experiments.libraries.catalogue import Library, library_named
 from tests.virtual.command import ROOT, VirtualCommand
 from tests.virtual.test_libraries import installed
 
-pytestmark = [pytest.mark.guest, pytest.mark.soak]  # Up to two minutes of computing each, and Horovod's build.
+pytestmark = [pytest.mark.guest, pytest.mark.soak]  # Up to two minutes of computing each.
 FABRIC = ("head_of_line_200g", "--queueing", "lossless_lanes")
 PAIR = (FABRIC[0], "z0h000", "z0h002", *FABRIC[1:])
 PROGRAMS = ROOT / "docs" / "programs"
@@ -27,15 +25,6 @@ ONECCL = Library(
     "oneccl", "oneCCL", (), programs=("c++",),
     wheels=("oneccl-cpu==2022.1.2", "oneccl-devel==2022.1.2", "impi-rt==2021.18.1", "impi-devel==2021.18.1"),
 )  # fmt: skip
-HOROVOD_SOURCE = "horovod==0.28.1"
-HOROVOD = Library(
-    "horovod", "Horovod", (), programs=("c++", "make"),
-    wheels=(
-        "torch==2.13.0", "numpy==2.4.6", "cloudpickle", "psutil", "pyyaml", "packaging", "setuptools==80.9.0", "wheel",
-        "cmake==3.31.6",
-    ),
-)  # fmt: skip
-"""What it is built beside."""
 FIO = Library("nbdkit", "fio and nbdkit", (), programs=("fio",), packages=("nbdkit",))
 
 
@@ -75,48 +64,6 @@ def test_oneccl_adds_up_at_the_rate_of_the_link(command: VirtualCommand, how: di
     took = [float(took_ms) / ideal_ms for _, took_ms, _ in steps]
     assert min(took) > 0.99, "the first rank says it, and may leave the barrier some us after the other"
     assert took[-1] < 1.02, "windows have opened by then"
-
-
-def built_horovod(home: Path) -> Path:
-    """Return Horovod's launcher, which is built of its sources where it is not yet."""
-    launcher = home / "bin" / "horovodrun"
-    if launcher.exists():
-        return launcher
-    sources = home / "sources"
-    shutil.rmtree(sources, ignore_errors=True)
-    pip = [str(home / "bin" / "pip"), "--disable-pip-version-check"]
-    surroundings = os.environ | {
-        "PATH": f"{home}/bin:{os.environ['PATH']}", "HOROVOD_WITH_PYTORCH": "1", "HOROVOD_WITH_GLOO": "1",
-        "HOROVOD_WITHOUT_MPI": "1",
-    }  # fmt: skip
-    fetch = ["download", "-q", "--no-deps", "--no-build-isolation", HOROVOD_SOURCE, "-d", str(sources)]
-    subprocess.run([*pip, *fetch], env=surroundings, check=True, timeout=BUILD_TIMEOUT_S)
-    (archive,) = sources.glob("*.tar.gz")
-    with tarfile.open(archive) as packed:
-        packed.extractall(sources)
-    (settings,) = sources.glob("*/CMakeLists.txt")
-    text, count = re.subn(r"set\(CMAKE_CXX_STANDARD \d+\)", "set(CMAKE_CXX_STANDARD 17)", settings.read_text())
-    assert count, "PyTorch's headers need C++17"
-    settings.write_text(text)
-    build = ["install", "-q", "--no-deps", "--no-build-isolation", str(settings.parent)]
-    subprocess.run([*pip, *build], env=surroundings, check=True, timeout=BUILD_TIMEOUT_S)
-    return launcher
-
-
-@pytest.mark.timeout(BUILD_TIMEOUT_S + 1200.0)
-def test_horovod_by_its_launcher_adds_up_within_the_cycles_in_which_it_looks(command: VirtualCommand) -> None:
-    home = installed(HOROVOD)
-    launcher, cycle_ms = built_horovod(home), 0.1
-    options = ["-np", "2", "-H", "z0h000:1,z0h002:1", "--network-interface", "eth0", "--cycle-time-ms", str(cycle_ms)]
-    words = [str(launcher), *options, "python", str(PROGRAMS / "horovod_sum.py")]
-    said = ran(command, words, {"PATH": f"{home}/bin:{os.environ['PATH']}"}, "--first-only")
-    steps = re.findall(r"rank (\d), step (\d): ([\d.]+) ms, (\d+) wrong", said)
-    assert sorted((rank, step) for rank, step, _, _ in steps) == [(r, s) for r in "01" for s in "0123"]
-    assert {wrong for _, _, _, wrong in steps} == {"0"}
-    ideal_ms = 2**25 * 8 / LEAST_RATE_BPS * 1e3
-    took_ms = [float(took) for _, step, took, _ in steps if step != "0"]
-    assert min(took_ms) > 0.999 * ideal_ms
-    assert max(took_ms) < 1.02 * ideal_ms + 3 * cycle_ms, "to look for tensors, to agree, and to find it done"
 
 
 def test_fio_writes_to_a_disk_of_another_host_and_reads_back_what_it_wrote(command: VirtualCommand) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fabric.world import cache
 from fabric.world.programs import hosts
 
 PATH = {"PATH": "/usr/bin:/bin"}
@@ -56,7 +57,7 @@ def test_speeds_are_whole_mbit_per_s_or_unknown(tmp_path: Path, monkeypatch: pyt
 def test_what_hosts_are_furnished_with_is_built_where_there_is_a_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts.cache, "own", lambda: tmp_path)
+    monkeypatch.setattr(cache, "own", lambda: tmp_path)
     with monkeypatch.context() as without:
         without.setenv("PATH", str(tmp_path))
         hosts.build()
