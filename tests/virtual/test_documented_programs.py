@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.guest, pytest.mark.soak]  # Up to two minutes of compu
 FABRIC = ("head_of_line_200g", "--queueing", "lossless_lanes")
 PAIR = (FABRIC[0], "z0h000", "z0h002", *FABRIC[1:])
 PROGRAMS = ROOT / "docs" / "programs"
-LEAST_RATE_BPS = 196.15e9
+RATE_BPS = 196.15e9
 """What full TCP segments carry over a link of 200 Gbit/s."""
 BUILD_TIMEOUT_S = 2400.0
 ONECCL = Library(
@@ -45,7 +45,7 @@ def test_allreduces_of_intels_benchmark_take_what_theory_says(command: VirtualCo
     rows = [row.split() for row in said.splitlines() if re.match(r" +\d+ +\d+ +[\d.]+ +[\d.]+ +[\d.]+", row)]
     slowest_us = {int(size): float(slowest) for size, _, _, slowest, _ in rows}
     assert {2**20, 2**23} < slowest_us.keys()
-    assert 0.999 < slowest_us[2**23] * 1e-6 / (2**23 * 8 / LEAST_RATE_BPS) < 1.02
+    assert 0.999 < slowest_us[2**23] * 1e-6 / (2**23 * 8 / RATE_BPS) < 1.02
 
 
 @pytest.mark.parametrize("how", [{}, {"CCL_ATL_TRANSPORT": "ofi"}, {"CCL_WORKER_OFFLOAD": "1"}], ids=str)
@@ -60,7 +60,7 @@ def test_oneccl_adds_up_at_the_rate_of_the_link(command: VirtualCommand, how: di
     said = ran(command, words, intel_surroundings(home) | own, "--first-only")
     steps = re.findall(r"step (\d): ([\d.]+) ms, .* (\d+) wrong", said)
     assert [(step, wrong) for step, _, wrong in steps] == [(str(step), "0") for step in range(4)]
-    ideal_ms = 2**24 * 8 / LEAST_RATE_BPS * 1e3
+    ideal_ms = 2**24 * 8 / RATE_BPS * 1e3
     took = [float(took_ms) / ideal_ms for _, took_ms, _ in steps]
     assert min(took) > 0.99, "the first rank says it, and may leave the barrier some us after the other"
     assert took[-1] < 1.02, "windows have opened by then"
@@ -80,4 +80,4 @@ def test_fio_writes_to_a_disk_of_another_host_and_reads_back_what_it_wrote(comma
     for direction in ("write", "read"):
         assert job[direction]["io_bytes"] == 64 << 20
         took_s = job[direction]["clat_ns"]["percentile"]["50.000000"] / 1e9
-        assert 0.98 < took_s / (16 * 2**18 * 8 / LEAST_RATE_BPS) < 1.03, f"{direction}: 16 of 256 KiB are on their way"
+        assert 0.98 < took_s / (16 * 2**18 * 8 / RATE_BPS) < 1.03, f"{direction}: 16 of 256 KiB are on their way"
