@@ -20,6 +20,7 @@ LARGER = {
         "topologies/summary.py",
         "TopologySummary",
     ): "one per key of what users write or read",
+    ("fabric/model/lanes.py", "QueueConfig"): "one per key of what users write or read",
     ("runs/config.py", "RunConfig"): "one per key of what users write or read",
     ("cluster/platform/responses.py", "JobBrief"): "one per key of what users write or read",
     ("fabric/queueing/vl_abi.py", "PortOptions"): "one per member of the kernel's structure",

@@ -17,11 +17,15 @@ from traffic.flows.streams import Timetable
 _HOSTS = 6
 
 
+def _untrimmed() -> list[Queueing]:
+    return [one for one in Queueing if one is not Queueing.TRIMMED]
+
+
 class HeadOfLineConfig(QueueingsConfig):
     """The queueings, how often each is played, and how long."""
 
     queueings: Choices[Queueing] = Field(
-        default_factory=lambda: [one for one in Queueing if one is not Queueing.TRIMMED],
+        default_factory=_untrimmed,
         description="The queueings to play, in this order: the same load in each.",
     )
     repeats: Annotated[int, Field(ge=1, le=1000)] = Field(

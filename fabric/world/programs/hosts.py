@@ -23,7 +23,6 @@ from fabric.world import cache
 from fabric.world.engine import RUN_DIR, SHARED
 from fabric.world.isolation import netns
 from fabric.world.programs.preload import cached_program, seeded_random
-from fabric.world.virtual.guest import in_guest
 
 FOLDER = RUN_DIR / "furnished"
 """``host_programs.c`` knows it, too."""
@@ -110,6 +109,8 @@ def provide() -> Path:
 
 
 def _provide(program: Path) -> None:
+    from fabric.world.engines import current_engine  # Which builds what hosts are furnished with, by this module.
+
     built = _enters_hosts()
     FOLDER.mkdir(parents=True, exist_ok=True)
     names = FOLDER / "names"
@@ -119,7 +120,7 @@ def _provide(program: Path) -> None:
     (FOLDER / "keep").write_text("".join(f"{path}\n" for path in _kept()))
     (FOLDER / "resolv.conf").write_text(_RESOLV_CONF)
     (FOLDER / "nsswitch.conf").write_text(_name_service())
-    if in_guest():
+    if current_engine().has_own_kernel:
         _SEEDED.write_text(str(seeded_random()))
     partial = BINARIES / f"{_PROGRAM}.{os.getpid()}"
     shutil.copy(built, partial)

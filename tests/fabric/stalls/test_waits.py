@@ -15,7 +15,7 @@ INDEX = {name: i for i, name in enumerate(("ab", "ba", "bc", "cb", "ca", "ac", "
 
 def lane(stalled: bool, used_bytes: int) -> LaneStats:
     none = (0,) * len(DropCause)
-    return LaneStats(0, 0, 0, 0, 0, none, none, 0, 0, 5 if stalled else 0, 1000, used_bytes, used_bytes, 0, 0, 0)
+    return LaneStats(0, 0, 0, 0, 0, none, none, 0, 0, 5 if stalled else 0, 1000, used_bytes, used_bytes, 0, 0, 0, 0, 0)
 
 
 def _wait(entered: str, size_bytes: int) -> Wait:
