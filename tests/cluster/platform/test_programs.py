@@ -433,7 +433,7 @@ def test_a_life_that_is_asked_for_yields_and_is_stopped_before_it_starts(tmp_pat
         low = cluster.submit("counts", 4, 20)
         await asyncio.sleep(1.5)
         assert list(cluster.scheduler.state.asked) == [low]
-        with pytest.raises(ConfigError, match="no job of that number that runs"):
+        with pytest.raises(ConfigError, match="is not the number of a job that runs"):
             cluster.scheduler.suspend(low)
         high = cluster.submit("counts", 2, 5, "bo", Priority.HIGH)
         await asyncio.sleep(1.5)
