@@ -6,15 +6,21 @@ import atexit
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
+from fabric.world.isolation.processes import stat_of
 from traffic.torch_gpus.variables import GPU, NAN, VALUES
 
 _TORCH = "torch"
+_BACKWARD = "pt_autograd_"
+_SLEEPS = "S"
+_LOOKS, _LOOK_S = 3, 1e-4
 _LIBRARIES = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
 
 
@@ -71,9 +77,34 @@ def _install() -> None:
     machine = Machine.from_environment()
     Here.router = Router.from_environment(os.environ)
     install(machine, os.environ.get(VALUES) == NAN)
+    atexit.register(await_backward_threads)
     atexit.register(lambda: _tell(words_of(machine, os.environ.get("RANK", "0"), Here.communications)))
     if is_launcher(sys.orig_argv):
         fork_ranks()
+
+
+def await_backward_threads(limit_s: float = 10.0) -> None:
+    """Wait until PyTorch's threads of backward passes rest.
+
+    After a pass they still let go of its modes, which are Python's objects. A thread that asks for Python's lock as
+    Python ends is ended by it, in a destructor of C++: that ends the process (std::terminate). A thread that asks for
+    the lock sleeps as one that rests does, but no longer once this one has let go of it.
+    """
+    deadline = time.monotonic() + limit_s
+    rested = 0
+    while rested < _LOOKS and any(states := _states_of_backward_threads()) and time.monotonic() < deadline:
+        rested = rested + 1 if set(states) == {_SLEEPS} else 0
+        time.sleep(_LOOK_S)
+
+
+def _states_of_backward_threads() -> list[str]:
+    """Return the state of each, as /proc has it."""
+    found: list[str] = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):
+            if (task / "comm").read_text().startswith(_BACKWARD):
+                found += stat_of(int(task.name))[:1]
+    return found
 
 
 def _tell(words: Iterable[str]) -> None:
