@@ -203,7 +203,7 @@ class StreamConnection:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Wait until all that was sent has arrived, abort, and free the queue pairs."""
+        """Wait until all that was sent has arrived, abort, and free this end."""
         if not self._has_ended:
             self._library.fabric_flush(self._handle, _FLUSH_MS)
         self.abort()
