@@ -51,12 +51,16 @@ static u64 vl_ready_at(const struct vl_sched *q, u8 lane, u64 came_ns)
 	return before ? max_t(u64, came_ns, vl_frame_of(before)->at_ns) : came_ns;
 }
 
-/* Returns from when on a frame may start whose last bit has yet to come, so that it is there when it is to be sent. */
-static u64 vl_start_before_tail(const struct vl_sched *q, const struct vl_record *input, u32 bytes)
+/* Returns when a frame that came at that time may start: if its last bit has yet to come (cut-through), no earlier than so
+ * that this is there when it is to be sent. */
+static u64 vl_start_with_tail(const struct vl_sched *q, const struct vl_record *input, u32 bytes, u64 came_ns)
 {
-	u64 takes_ns = div64_u64((u64)(bytes + q->config.port.framing_bytes) * 8 * NSEC_PER_SEC, q->config.port.rate_bps);
+	u64 takes_ns;
 
-	return input && input->tail_ns > takes_ns ? input->tail_ns - takes_ns : 0;
+	if (!input || input->tail_ns <= came_ns)
+		return came_ns;
+	takes_ns = div64_u64((u64)(bytes + q->config.port.framing_bytes) * 8 * NSEC_PER_SEC, q->config.port.rate_bps);
+	return input->tail_ns > takes_ns ? max(came_ns, input->tail_ns - takes_ns) : came_ns;
 }
 
 static int vl_refuse(struct sk_buff *frame, struct Qdisc *sch, struct vl_record *input, u8 lane, enum vl_cause cause,
@@ -91,7 +95,7 @@ static int vl_enqueue_frame(struct sk_buff *frame, struct Qdisc *sch, struct vl_
 		record->input = input;
 		record->input_index = frame->skb_iif;
 	}
-	ready_ns = max(vl_came_at(input, ktime_get_ns()), vl_start_before_tail(q, input, bytes));
+	ready_ns = vl_start_with_tail(q, input, bytes, vl_came_at(input, ktime_get_ns()));
 	*vl_frame_of(frame) = (struct vl_frame){ record, vl_ready_at(q, lane, ready_ns), lane };
 	__skb_queue_tail(&q->lanes[lane].frames, frame);
 	q->lanes[lane].bytes += bytes;
