@@ -20,9 +20,7 @@ PACKETS = (
     Measure("timeouts", "timeouts of TCP and of queue pairs, and probes of messages, in the phase", Better.LESS),
 )
 QUEUE_PAIRS = (
-    Measure(
-        "naks", "negative acknowledgements that came to queue pairs, and of trimmed packets, in the phase", Better.LESS
-    ),
+    Measure("naks", "negative acknowledgements in the phase: of queue pairs, and of trimmed packets", Better.LESS),
     Measure("cnps", "congestion notification packets that came to queue pairs in the phase"),
 )
 SHARED: tuple[Measure, ...] = (

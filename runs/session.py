@@ -108,7 +108,7 @@ class RunSettings:
         )
 
     def make_transport(self, fabric: Fabric, queueing: Queueing) -> Callable[[SocketOptions], Transport]:
-        """Return what carries the data of jobs that start now on a fabric."""
+        """Return the transport of jobs that start now on a fabric, by the options of their sockets."""
         if self.transport.kind == "messages":
             return partial(
                 MessageTransport,

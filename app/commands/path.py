@@ -68,14 +68,14 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
 
 
 def _packets(fabric: Fabric, options: argparse.Namespace) -> Packets:
-    """Return what options ask about. Raises TopologyError for a name that no host has, UsageError."""
+    """Return the packets that the options describe. Raises TopologyError for an unknown host, UsageError."""
     nics = nics_for(fabric, fabric.host_named(options.source), fabric.host_named(options.destination), options.rail)
     level = next(level for level in SERVICE_LEVELS if level.label == options.level)
     return Packets(nics, level, _flow(nics, options))
 
 
 def _flow(nics: tuple[Nic, Nic], options: argparse.Namespace) -> FiveTuple:
-    """Return what tells the flow asked about from others. Raises UsageError."""
+    """Return the five-tuple that the options name, by default a probe's. Raises UsageError."""
     ends = nics[0].ip, nics[1].ip
     if options.queue_pair is not None:
         most = (_QUEUE_PAIR, _QUEUE_PAIR, _FLOW_LABEL)

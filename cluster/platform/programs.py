@@ -143,7 +143,7 @@ def token_of(name: str, place: int) -> str:
 
 
 def name_of(token: str) -> str:
-    """Return what the submissions of a config are called by the token of one (:func:`token_of`); empty: a user's."""
+    """Return the name of a config's submissions from the token of one (:func:`token_of`); empty for a user's job."""
     return token.rpartition(": ")[0]
 
 

@@ -1,7 +1,8 @@
 """How long a job waits at most under HAI's rules, where quotas limit what may come before it.
 
-Without quotas there is no limit: jobs of a higher priority may come forever. With quotas whose sum over all users and
-higher levels leaves the cluster enough nodes for it, a job waits for older ones of its own level only, and for notices.
+Without quotas nothing bounds the wait: jobs of a higher priority may keep coming. With quotas whose sum over all users
+and higher levels leaves the cluster enough nodes for it, a job waits for older ones of its own level only, and for
+notices.
 """
 
 from __future__ import annotations

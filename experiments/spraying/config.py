@@ -62,8 +62,8 @@ class Spreading(Enum):
         return self.policy.sprays and self is not Spreading.SPRAY_RACK
 
     def transport(self, config: TransportConfig) -> TransportConfig:
-        """Return what carries messages: the run's own, unless it is of messages, which knows of reordering if packets
-        are sprayed."""
+        """Return the transport of this spreading: the run's own, or messages with this control. Only sprayed packets
+        may overtake each other."""
         config = config.model_copy(update={} if self.tolerates_reordering else {"reordering": None})
         if self not in _CONTROLS:
             return config

@@ -13,7 +13,7 @@ from fabric.records.cells import Cell, Quantity, quantity
 
 _KEYS = ("title", "columns", "rows", "note", "notes", "numbers")
 NoteParts = str | Sequence[str] | None
-"""What a reader must know of a table's figures: a text, or several, of which each stands by itself."""
+"""A table's note: one text, or several that each stand alone."""
 
 
 @dataclass(frozen=True)

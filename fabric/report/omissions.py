@@ -50,7 +50,7 @@ BY_TRANSPORT = {
 VIRTUAL_TIME = (
     "The time that computing takes: programs, switches and the controller answer at once; only waiting and the links "
     "take time. So latencies are those of queues and links alone, repairs are as fast as with a controller that needs "
-    "no time, and there is no jitter other than queues.jitter."
+    "no time, and only queues.jitter adds jitter."
 )
 HARDWARE = "GPUs, PCIe, host memory and SSDs, except for what an experiment states as a rate or a delay."
 SCALE = (
@@ -95,7 +95,7 @@ def _of_lossless(queues: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _said(result: Result, section: str) -> Mapping[str, Any]:
-    """Return what a section of the run's config says; all that it does not is as by default."""
+    """Return the settings of a section of the run's config; keys that it leaves out have their defaults."""
     config = result.config if (result.directory / "config.yaml").exists() else {}
     found = config.get(section)
     return found if isinstance(found, Mapping) else {}

@@ -58,7 +58,7 @@ def packages() -> Path:
 
 
 def play(command: VirtualCommand, options: list[str], script: list[str]) -> Said:
-    """Return what a script says on two hosts."""
+    """Return the output of a script that runs on two hosts."""
     around = {"PYTHONPATH": f"{ROOT}:{packages()}", "PYTHONWARNINGS": "ignore"}
     done = command.run("exec", *FABRIC, *options, "--", *TORCHRUN, *script, environment=around)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,7 +14,7 @@ MakeResult = Callable[..., Result]
 
 
 def told(result: Result, queueings: list[str], flow_control: str | None = None, **queues: object) -> str:
-    """Return what the page of a run of one phase a queueing says that it leaves out."""
+    """Return the page's list of what is left out, of a run with one phase per queueing."""
     first = result.manifest["phases"][0]
     result.manifest["phases"] = [{**first, "name": queueing, "queueing": queueing} for queueing in queueings]
     if flow_control or queues:
